@@ -1,0 +1,1 @@
+"""Hosts, GPUs, allocations, runtimes and placement; knows nothing of jobs or users."""

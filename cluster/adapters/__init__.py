@@ -1,0 +1,1 @@
+"""Adapters that keep the promises of :mod:`cluster.ports` on real runtimes."""

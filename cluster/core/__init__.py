@@ -1,0 +1,1 @@
+"""Pure algorithms: standard library and NumPy, no framework, no clock, no I/O."""

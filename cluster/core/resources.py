@@ -1,0 +1,239 @@
+"""The values that sensing, deciding and acting exchange: readings, capacities, requests, plans."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+HostName = NewType("HostName", str)
+GpuUuid = NewType("GpuUuid", str)
+
+
+class Reading(StrEnum):
+    """Why a reading has no value; a chart draws a gap and says the word."""
+
+    UNSUPPORTED = "unsupported"
+    STALE = "stale"
+    LOST = "lost"
+
+
+class GpuHealth(StrEnum):
+    """What a GPU may be used for."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    DRAINING = "draining"
+    QUARANTINED = "quarantined"
+    STALE = "stale"
+
+    @property
+    def takes_work(self) -> bool:
+        """Return whether new work may be placed on such a GPU."""
+        return self in {GpuHealth.OK, GpuHealth.DEGRADED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One observation of one GPU; ``None`` is "the device cannot say", 0 is a reading.
+
+    Attributes:
+        uuid: The driver's identity of the GPU; an index is never an identity.
+        utilization_pct: Share of the driver's last sample period in which at least one kernel
+            ran. It says nothing about how many multiprocessors were busy.
+        power_w, power_limit_w: Watts.
+        temperature_c: Degrees Celsius.
+        why: For a field without a value, the word why (field name to :class:`Reading`).
+        processes: Memory used in MiB by container id; the empty id is a foreign process.
+    """
+
+    uuid: GpuUuid
+    model: str
+    index: int
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    utilization_pct: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
+    lost: bool = False
+    why: Mapping[str, str] = field(default_factory=dict)
+    processes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerReading:
+    """What one container used; rates are over the time since the reading before.
+
+    Attributes:
+        cpu_pct: Percent of one core: 200 is two cores busy.
+        memory_mib: Working set, page cache that can be dropped not counted.
+    """
+
+    container_id: str
+    cpu_pct: float | None = None
+    memory_mib: float | None = None
+    read_bytes_s: float | None = None
+    write_bytes_s: float | None = None
+    receive_bytes_s: float | None = None
+    transmit_bytes_s: float | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReading:
+    """One second of one host, as its probe saw it."""
+
+    observed_at: datetime
+    cpu_pct: float | None = None
+    cpu_count: int | None = None
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    disk_total_mib: int | None = None
+    disk_used_mib: int | None = None
+    read_bytes_s: float | None = None
+    write_bytes_s: float | None = None
+    receive_bytes_s: float | None = None
+    transmit_bytes_s: float | None = None
+    load_1m: float | None = None
+    gpus: tuple[GpuReading, ...] = ()
+    gpu_error: str = ""
+    simulated: bool = False
+    containers: tuple[ContainerReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """A GPU as placement sees it: what it has, what is claimed, whether it takes work."""
+
+    uuid: GpuUuid
+    model: str
+    memory_total_mib: int
+    memory_claimed_mib: int = 0
+    claims: int = 0
+    exclusive: bool = False
+    health: GpuHealth = GpuHealth.OK
+    reason: str = ""
+
+    @property
+    def free(self) -> bool:
+        """Return whether nothing is claimed on it and it takes work."""
+        return self.claims == 0 and self.health.takes_work
+
+    @property
+    def memory_free_mib(self) -> int:
+        """Return what may still be claimed of its memory, in MiB."""
+        return 0 if self.exclusive else self.memory_total_mib - self.memory_claimed_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """A host as placement sees it; capacities are what jobs may have, claims what they hold."""
+
+    name: HostName
+    cpu_millis: int
+    memory_mib: int
+    cpu_claimed_millis: int = 0
+    memory_claimed_mib: int = 0
+    gpus: tuple[GpuState, ...] = ()
+    schedulable: bool = True
+    reason: str = ""
+
+    @property
+    def cpu_free_millis(self) -> int:
+        """Return the CPU not claimed, in thousandths of a core."""
+        return self.cpu_millis - self.cpu_claimed_millis
+
+    @property
+    def memory_free_mib(self) -> int:
+        """Return the memory not claimed, in MiB."""
+        return self.memory_mib - self.memory_claimed_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """All hosts at one moment."""
+
+    taken_at: datetime
+    hosts: tuple[HostState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRequest:
+    """What one job asks for; every replica gets the same, all replicas or none.
+
+    Attributes:
+        key: Who asks; returned in the plan.
+        gpus: GPUs per replica.
+        gpu_memory_mib: Memory on each GPU that is enough, so that it may be shared; ``None``
+            asks for whole GPUs.
+        gpu_model: Only GPUs whose model name contains this, any case; empty for any.
+        hosts_allowed: Only these hosts; ``None`` for any.
+        hosts_excluded: Never these, for instance after a failure there.
+    """
+
+    key: str
+    cpu_millis: int
+    memory_mib: int
+    replicas: int = 1
+    gpus: int = 0
+    gpu_memory_mib: int | None = None
+    gpu_model: str = ""
+    hosts_allowed: frozenset[HostName] | None = None
+    hosts_excluded: frozenset[HostName] = frozenset()
+
+
+class Constraint(StrEnum):
+    """What keeps a request from being placed; the word is shown by the pages and the API."""
+
+    NO_HOST = "no_host"
+    HOSTS_DOWN = "hosts_down"
+    NOT_ALLOWED = "not_allowed"
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPU = "gpu"
+    GPU_MODEL = "gpu_model"
+    GPU_MEMORY = "gpu_memory"
+    GPU_HEALTH = "gpu_health"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlacement:
+    """One replica on one host, with the GPUs it gets (in ring order)."""
+
+    rank: int
+    host: HostName
+    gpus: tuple[GpuUuid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A decision for a whole request; nothing is held until it is applied."""
+
+    key: str
+    replicas: tuple[ReplicaPlacement, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferral:
+    """A request that stays in the queue, the constraint that binds, and the numbers behind it.
+
+    Attributes:
+        ever: Whether some host could hold it when nothing else ran.
+    """
+
+    key: str
+    constraint: Constraint
+    text: str
+    ever: bool = True
+    evidence: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The result of one scheduling pass's thinking."""
+
+    placements: tuple[Placement, ...] = ()
+    deferred: tuple[Deferral, ...] = ()

@@ -1,0 +1,1 @@
+"""The program that reads one host; standard library and nvidia-ml-py only."""

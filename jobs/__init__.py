@@ -1,0 +1,1 @@
+"""Datasets, environments, templates and jobs: submission, scheduling, execution."""

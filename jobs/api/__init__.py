@@ -1,0 +1,1 @@
+"""REST for datasets, environments, templates and jobs."""

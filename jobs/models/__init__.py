@@ -1,0 +1,27 @@
+"""Rows of datasets, environments, templates, jobs, attempts and events."""
+
+from jobs.models.attempt import Attempt, OutputFile, Replica
+from jobs.models.code import CodeBundle, CodeKind
+from jobs.models.dataset import Content, Dataset, DatasetVersion, Upload, VersionState
+from jobs.models.environment import Environment, JobTemplate
+from jobs.models.event import JobEvent
+from jobs.models.job import Job, JobDataset, JobQuerySet
+
+__all__ = [
+    "Attempt",
+    "CodeBundle",
+    "CodeKind",
+    "Content",
+    "Dataset",
+    "DatasetVersion",
+    "Environment",
+    "Job",
+    "JobDataset",
+    "JobEvent",
+    "JobQuerySet",
+    "JobTemplate",
+    "OutputFile",
+    "Replica",
+    "Upload",
+    "VersionState",
+]

@@ -1,0 +1,1 @@
+"""Samples, logs, metrics, charts and live streams; reads jobs and hosts, never decides."""

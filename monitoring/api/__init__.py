@@ -1,0 +1,1 @@
+"""REST for logs, metrics and samples."""

@@ -1,0 +1,1 @@
+"""The REST root: errors, pagination, idempotency and the schema."""

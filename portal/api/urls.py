@@ -1,0 +1,7 @@
+"""Routes of the REST root; each app adds its own."""
+
+from django.urls import include, path
+
+v1: list[object] = []
+
+urlpatterns = [path("v1/", include((v1, "v1")))]
