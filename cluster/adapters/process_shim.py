@@ -1,0 +1,339 @@
+"""Stands between a process "container" and the rest: starts it, keeps its output, knows its end.
+
+Run as ``python -I -S process_shim.py FOLDER``; standard library only, imports nothing of the
+project. It detaches at once and so survives whoever started it. In FOLDER it reads
+``spec.json`` and writes ``shim.json`` (its own and the program's pid), ``log`` (one JSON array a
+line: nanoseconds since 1970, "o" or "e", text) and at the end ``exit.json``. While it lives it
+holds a lock on ``alive``, so that a reused pid can never be mistaken for it.
+
+Signals: TERM is passed on to the program; USR1 ends the whole tree.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LINE_BYTES = 64 * 1024
+WATCH_S = 0.25
+DRAIN_S = 2.0
+MIB = 1024 * 1024
+
+
+def prctl(option, value):
+    """Call prctl(2); what it cannot do on this kernel is left undone."""
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def write_atomically(path, value):
+    """Replace a JSON file so that a reader sees the old or the new one, whole."""
+    draft = path.with_suffix(".draft")
+    with draft.open("w") as stream:
+        json.dump(value, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.rename(path)
+
+
+def parents():
+    """Return {pid: parent pid} of every process that is there now."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path("/proc", entry, "stat").read_text(errors="replace")
+            except OSError:
+                continue
+            found[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def descendants(root):
+    """Return the pids below ``root``, parents before children."""
+    children = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found, front = [], [root]
+    while front:
+        front = [child for pid in front for child in children.get(pid, ())]
+        found.extend(front)
+    return found
+
+
+def resident_mib(pids):
+    """Return the memory of the processes together, shared pages counted once where it matters."""
+    page = resource.getpagesize()
+    total = 0
+    for pid in pids:
+        try:
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+        except (OSError, IndexError, ValueError):
+            continue
+    return total / MIB
+
+
+def proportional_mib(pids):
+    """Return the memory of the processes with shared pages divided among their sharers."""
+    total_kib = 0
+    for pid in pids:
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total_kib += int(line.split()[1])
+        except (OSError, ValueError):
+            continue
+    return total_kib / 1024
+
+
+class Output:
+    """The program's two streams in one file, in the order in which they arrived."""
+
+    def __init__(self, path, limit_bytes):
+        self._file = path.open("ab", buffering=0)
+        self._left = limit_bytes
+        self._partial = {"o": b"", "e": b""}
+        self._dropped = 0
+
+    def feed(self, stream, chunk):
+        """Take bytes; whole lines are written, the rest waits for its line end."""
+        pending = self._partial[stream] + chunk
+        *lines, rest = pending.split(b"\n")
+        while len(rest) >= LINE_BYTES:
+            lines.append(rest[:LINE_BYTES])
+            rest = rest[LINE_BYTES:]
+        self._partial[stream] = rest
+        self._write(stream, lines)
+
+    def close(self):
+        """Write what has no line end, and how much was dropped."""
+        for stream, rest in self._partial.items():
+            if rest:
+                self._write(stream, [rest])
+        if self._dropped:
+            self._left = LINE_BYTES
+            self._write("e", [f"[{self._dropped} more lines were not kept]".encode()])
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _write(self, stream, lines):
+        now = time.time_ns()
+        records = []
+        for line in lines:
+            text = line.decode("utf-8", "replace")
+            record = json.dumps([now, stream, text]).encode() + b"\n"
+            if self._left < len(record):
+                self._dropped += 1
+                continue
+            self._left -= len(record)
+            records.append(record)
+        if records:
+            self._file.write(b"".join(records))
+
+
+class Shim:
+    """One program, from its start to its proven end."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.spec = json.loads((folder / "spec.json").read_text())
+        self.output = Output(folder / "log", self.spec["log_limit_bytes"])
+        self.selector = selectors.DefaultSelector()
+        self.child = None
+        self.oom_killed = False
+        self.must_kill = False
+
+    def start(self):
+        """Start the program; raises OSError where it cannot be."""
+        spec = self.spec
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.child = subprocess.Popen(
+            spec["argv"],
+            cwd=spec["cwd"],
+            env=spec["environment"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=self._prepare,
+        )
+        for name, stream in (("o", self.child.stdout), ("e", self.child.stderr)):
+            os.set_blocking(stream.fileno(), False)
+            self.selector.register(stream, selectors.EVENT_READ, name)
+
+    def _prepare(self):
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(5)
+
+    def program(self):
+        """Return the pid that a polite request to end goes to: past the sandbox's own two."""
+        pids = [self.child.pid]
+        for _ in range(self.spec["wrappers"]):
+            below = [pid for pid, parent in parents().items() if parent == pids[-1]]
+            if not below:
+                break
+            pids.append(below[0])
+        return pids[-1]
+
+    def terminate(self, *_):
+        """Pass TERM on."""
+        try:
+            os.kill(self.program(), signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+    def kill(self, *_):
+        """Note that the tree must end; the loop does it."""
+        self.must_kill = True
+
+    def kill_tree(self):
+        """End every descendant; what they start meanwhile is found in the next round."""
+        for _ in range(50):
+            pids = descendants(os.getpid())
+            if not pids:
+                return
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.reap()
+            time.sleep(0.02)
+
+    def reap(self):
+        """Collect what has ended; only the program's own end matters."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.child.pid:
+                self.child.returncode = os.waitstatus_to_exitcode(status)
+
+    def pump(self, timeout):
+        """Move output for at most ``timeout`` seconds; return whether a stream is still open."""
+        for key, _ in self.selector.select(timeout):
+            try:
+                chunk = os.read(key.fileobj.fileno(), 1 << 16)
+            except BlockingIOError:
+                continue
+            if chunk:
+                self.output.feed(key.data, chunk)
+            else:
+                self.selector.unregister(key.fileobj)
+        return bool(self.selector.get_map())
+
+    def run(self):
+        """Watch until the program has ended, end what it left behind, and keep the last words."""
+        watch_at = time.monotonic()
+        while self.child.returncode is None:
+            if self.pump(WATCH_S) is False:
+                time.sleep(0.05)
+            if self.must_kill:
+                self.kill_tree()
+            if time.monotonic() >= watch_at:
+                self.watch_memory()
+                watch_at = time.monotonic() + WATCH_S
+            self.reap()
+        self.kill_tree()
+        until = time.monotonic() + DRAIN_S
+        while self.selector.get_map() and time.monotonic() < until:
+            self.pump(0.1)
+        self.output.close()
+
+    def watch_memory(self):
+        """End the tree when it uses more memory than it asked for."""
+        limit = self.spec["memory_mib"]
+        pids = descendants(os.getpid())
+        if resident_mib(pids) > limit and proportional_mib(pids) > limit:
+            self.oom_killed = True
+            self.kill_tree()
+
+
+def detach():
+    """Leave the starter: it waits for one line on its standard input's end of the pipe."""
+    read_end, write_end = os.pipe()
+    if os.fork():
+        os.close(write_end)
+        with os.fdopen(read_end) as answer:
+            text = answer.read()
+        if text != "ok":
+            sys.stderr.write(text or "the shim died before the program started")
+            os._exit(1)
+        os._exit(0)
+    os.close(read_end)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    return write_end
+
+
+def main():
+    """Run one program to its end."""
+    folder = Path(sys.argv[1])
+    answer = detach()
+    lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.write(answer, b"ok")
+        return
+    if (folder / "exit.json").exists():
+        os.write(answer, b"ok")
+        return
+    shim = Shim(folder)
+    signal.signal(signal.SIGTERM, shim.terminate)
+    signal.signal(signal.SIGUSR1, shim.kill)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    started_at = time.time()
+    try:
+        shim.start()
+    except (OSError, subprocess.SubprocessError) as error:
+        shim.output.close()
+        write_atomically(
+            folder / "exit.json",
+            {
+                "exit_code": 127,
+                "oom_killed": False,
+                "finished_at": time.time(),
+                "error": str(error),
+            },
+        )
+        os.write(answer, str(error).encode())
+        return
+    write_atomically(
+        folder / "shim.json",
+        {"pid": os.getpid(), "program": shim.child.pid, "started_at": started_at},
+    )
+    os.write(answer, b"ok")
+    os.close(answer)
+    shim.run()
+    code = shim.child.returncode
+    write_atomically(
+        folder / "exit.json",
+        {
+            "exit_code": 128 - code if code < 0 else code,
+            "oom_killed": shim.oom_killed,
+            "finished_at": time.time(),
+            "error": "",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Every read of hosts, GPUs and claims."""
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db.models import Count, Prefetch, Q, QuerySet, Sum
+
+from cluster.core.resources import (
+    ClusterSnapshot,
+    GpuHealth,
+    GpuState,
+    GpuUuid,
+    HostName,
+    HostState,
+)
+from cluster.models import (
+    Allocation,
+    AllocationState,
+    Gpu,
+    GpuClaim,
+    Host,
+    HostConnection,
+    HostMode,
+    capacity,
+)
+
+#: A GPU that nobody has read for this long takes no new work.
+STALE_AFTER: Final = timedelta(seconds=15)
+_CLAIMING = (AllocationState.HELD, AllocationState.QUARANTINED)
+
+
+def cluster_snapshot(*, now: datetime) -> ClusterSnapshot:
+    """Return every host with what is free, computed from the claims that are held now."""
+    claimed = {
+        row["host"]: (row["cpu"] or 0, row["memory"] or 0)
+        for row in Allocation.objects.filter(state__in=_CLAIMING)
+        .values("host")
+        .annotate(cpu=Sum("cpu_millis"), memory=Sum("memory_mib"))
+    }
+    claims: dict[int, list[GpuClaim]] = defaultdict(list)
+    for claim in GpuClaim.objects.filter(active=True):
+        claims[claim.gpu_id].append(claim)
+    hosts = Host.objects.prefetch_related(Prefetch("gpus", Gpu.objects.order_by("index", "uuid")))
+    return ClusterSnapshot(
+        taken_at=now,
+        hosts=tuple(_host_state(host, claimed, claims, now=now) for host in hosts),
+    )
+
+
+def _host_state(
+    host: Host,
+    claimed: dict[int, tuple[int, int]],
+    claims: dict[int, list[GpuClaim]],
+    *,
+    now: datetime,
+) -> HostState:
+    cpu_millis, memory_mib = capacity(host)
+    cpu_claimed, memory_claimed = claimed.get(host.pk, (0, 0))
+    reason = why_unschedulable(host)
+    return HostState(
+        name=HostName(host.name),
+        cpu_millis=cpu_millis,
+        memory_mib=memory_mib,
+        cpu_claimed_millis=cpu_claimed,
+        memory_claimed_mib=memory_claimed,
+        gpus=tuple(_gpu_state(gpu, claims.get(gpu.pk, []), now=now) for gpu in host.gpus.all()),
+        schedulable=not reason,
+        reason=reason,
+    )
+
+
+def why_unschedulable(host: Host) -> str:
+    """Return in words why the host takes no new work; empty when it does."""
+    if host.connection != HostConnection.UP:
+        words = HostConnection(host.connection).label
+        return f"{host.name} {words}"
+    if host.mode != HostMode.ACTIVE:
+        return f"{host.name} is {host.mode}"
+    if not host.shares_files:
+        return f"{host.name} does not see the portal's files"
+    return ""
+
+
+def gpu_health(gpu: Gpu, *, now: datetime) -> tuple[GpuHealth, str]:
+    """Return a GPU's health now and why; a GPU that is not reported any more is stale."""
+    if not gpu.is_enabled:
+        return GpuHealth.DRAINING, "switched off by an admin"
+    if gpu.health == GpuHealth.QUARANTINED:
+        return GpuHealth.QUARANTINED, gpu.health_text
+    if gpu.reported_at is None or now - gpu.reported_at > STALE_AFTER:
+        return GpuHealth.STALE, "not reported for a while"
+    return GpuHealth(gpu.health), gpu.health_text
+
+
+def _gpu_state(gpu: Gpu, claims: list[GpuClaim], *, now: datetime) -> GpuState:
+    health, reason = gpu_health(gpu, now=now)
+    return GpuState(
+        uuid=GpuUuid(gpu.uuid),
+        model=gpu.model,
+        memory_total_mib=gpu.memory_total_mib,
+        memory_claimed_mib=min(gpu.memory_total_mib, sum(claim.memory_mib for claim in claims)),
+        claims=len(claims),
+        exclusive=any(claim.exclusive for claim in claims),
+        health=health,
+        reason=reason,
+    )
+
+
+def host_list() -> QuerySet[Host]:
+    """Return all hosts with their GPUs, and ``holders``: how many claims each carries."""
+    return Host.objects.prefetch_related("gpus").annotate(
+        holders=Count("allocations", filter=Q(allocations__state__in=_CLAIMING))
+    )
+
+
+def host_get(name: str) -> Host | None:
+    """Return the host of this name, if there is one."""
+    return host_list().filter(name=name).first()
+
+
+def gpu_list() -> QuerySet[Gpu]:
+    """Return all GPUs, host by host."""
+    return Gpu.objects.select_related("host").order_by("host__name", "index", "uuid")
+
+
+def claims_of(holders: list[UUID]) -> dict[UUID, list[str]]:
+    """Return for each holder the UUIDs of the GPUs it holds, in the order its program sees."""
+    rows = (
+        GpuClaim.objects.filter(allocation__holder__in=holders)
+        .order_by("position")
+        .values_list("allocation__holder", "gpu__uuid")
+    )
+    found: dict[UUID, list[str]] = defaultdict(list)
+    for holder, uuid in rows:
+        found[holder].append(uuid)
+    return dict(found)
+
+
+def host_names_up() -> list[str]:
+    """Return the hosts that a pass over running containers should visit, whatever their mode."""
+    return list(Host.objects.values_list("name", flat=True))

@@ -1,0 +1,298 @@
+"""Every write of hosts, GPUs and claims."""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Sum
+
+from cluster.adapters import registry
+from cluster.core.resources import GpuHealth, GpuReading, HostReading
+from cluster.errors import ClusterError, HostInUseError, HostRefusedError, NoRoomError
+from cluster.models import (
+    Allocation,
+    AllocationState,
+    Gpu,
+    GpuClaim,
+    Host,
+    HostConnection,
+    HostMode,
+    capacity,
+)
+from cluster.ports import EngineDescription
+from cluster.selectors import gpu_health, why_unschedulable
+
+logger = logging.getLogger(__name__)
+_CLAIMING = (AllocationState.HELD, AllocationState.QUARANTINED)
+
+
+def check_endpoint(url: str) -> str:
+    """Return why ``url`` cannot be a host's endpoint; empty when it can."""
+    parts = urlsplit(url)
+    if parts.scheme == "process":
+        return "" if parts.netloc == "local" else "write process://local"
+    if parts.scheme == "unix":
+        return "" if parts.path.startswith("/") else "write unix:///path/to/docker.sock"
+    if parts.scheme == "tcp":
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        return "" if parts.hostname and port else "write tcp://host:2376, with the port"
+    if parts.scheme == "ssh":
+        return "ssh:// endpoints are not supported yet; use tcp:// with TLS"
+    return "begin with unix://, tcp:// or process://"
+
+
+def host_create(*, name: str, url: str, **fields: Any) -> Host:
+    """Register a host; it takes work once a connection test has passed.
+
+    Raises:
+        ValidationError: If the name or the endpoint is not usable; keyed by field.
+    """
+    host = Host(name=name, url=url, **fields)
+    host.full_clean()
+    problem = check_endpoint(url) or _tls_problem(host)
+    if problem:
+        raise ValidationError({"url": problem})
+    host.save()
+    return host
+
+
+def _tls_problem(host: Host) -> str:
+    given = [bool(host.tls_ca), bool(host.tls_cert), bool(host.tls_key)]
+    if urlsplit(host.url).scheme != "tcp":
+        return "TLS files belong to tcp:// endpoints only" if any(given) else ""
+    if not all(given):
+        return "a tcp:// endpoint needs all three TLS files: CA, certificate and key"
+    return ""
+
+
+def host_test(*, host_id: int, now: datetime) -> EngineDescription:
+    """Ask a host's engine what it is, and store the answer or the failure.
+
+    Raises:
+        HostUnreachableError: If it did not answer in time.
+        HostRefusedError: If it will not be used; the text says what to do.
+    """
+    host = Host.objects.get(pk=host_id)
+    try:
+        engine = registry.runtime_for(host.endpoint).describe()
+    except HostRefusedError as error:
+        host_connection(
+            host_id=host_id, connection=HostConnection.REFUSED, text=str(error), now=now
+        )
+        raise
+    except ClusterError as error:
+        host_connection(
+            host_id=host_id, connection=HostConnection.UNREACHABLE, text=str(error), now=now
+        )
+        raise
+    Host.objects.filter(pk=host_id).update(
+        engine={
+            "kind": engine.kind,
+            "version": engine.version,
+            "operating_system": engine.operating_system,
+            "cpu_millis": engine.cpu_millis,
+            "memory_mib": engine.memory_mib,
+            "cgroup_version": engine.cgroup_version,
+            "takes_gpus": engine.takes_gpus,
+            "clock_offset_s": engine.clock_offset_s,
+            "warnings": list(engine.warnings),
+        }
+    )
+    host_connection(host_id=host_id, connection=HostConnection.UP, text="", now=now)
+    return engine
+
+
+def host_connection(*, host_id: int, connection: HostConnection, text: str, now: datetime) -> None:
+    """Store whether a host answers; ``connection_at`` moves only when that changes."""
+    changed = (
+        Host.objects.filter(pk=host_id)
+        .exclude(connection=connection)
+        .update(connection=connection, connection_text=text[:500], connection_at=now)
+    )
+    if changed:
+        logger.info("host connection changed", extra={"host_id": host_id, "to": connection.value})
+    else:
+        Host.objects.filter(pk=host_id).exclude(connection_text=text[:500]).update(
+            connection_text=text[:500]
+        )
+
+
+def host_set_mode(*, host_id: int, mode: HostMode) -> None:
+    """Let a host take work, take none, or become empty."""
+    Host.objects.filter(pk=host_id).update(mode=mode)
+
+
+@transaction.atomic
+def host_remove(*, host_id: int) -> None:
+    """Forget a host that holds nothing.
+
+    Raises:
+        HostInUseError: If a claim on it is still held or quarantined.
+    """
+    host = Host.objects.select_for_update().get(pk=host_id)
+    holders = host.allocations.filter(state__in=_CLAIMING).count()
+    if holders:
+        raise HostInUseError(host.name, holders=holders)
+    GpuClaim.objects.filter(allocation__host=host).delete()
+    host.allocations.all().delete()
+    host.delete()
+
+
+@transaction.atomic
+def probe_report(*, host_name: str, reading: HostReading, now: datetime) -> None:
+    """Store what a probe saw of its host and GPUs; unknown GPUs become rows, known ones move."""
+    host = Host.objects.filter(name=host_name).first()
+    if host is None:
+        return
+    Host.objects.filter(pk=host.pk).update(
+        probed_at=now, probe_text=reading.gpu_error[:500], is_simulated=reading.simulated
+    )
+    for gpu in reading.gpus:
+        _gpu_report(host, gpu, simulated=reading.simulated, now=now)
+
+
+def _gpu_report(host: Host, reading: GpuReading, *, simulated: bool, now: datetime) -> None:
+    health, text = _health_of(reading)
+    values: dict[str, Any] = {
+        "host": host,
+        "model": reading.model,
+        "index": reading.index,
+        "is_simulated": simulated,
+        "last_reading": _last_reading(reading),
+        "health": health,
+        "health_text": text,
+    }
+    if not reading.lost:
+        values["reported_at"] = now
+    if reading.memory_total_mib:
+        values["memory_total_mib"] = reading.memory_total_mib
+    updated = Gpu.objects.filter(uuid=reading.uuid).update(**values)
+    if not updated and reading.memory_total_mib:
+        Gpu.objects.create(uuid=reading.uuid, **values)
+
+
+def _health_of(reading: GpuReading) -> tuple[GpuHealth, str]:
+    if reading.lost:
+        return GpuHealth.QUARANTINED, "the driver has lost this GPU"
+    if "" in reading.processes:
+        return GpuHealth.DRAINING, "used by a program that is not a job"
+    return GpuHealth.OK, ""
+
+
+def _last_reading(reading: GpuReading) -> dict[str, Any]:
+    names = (
+        "utilization_pct",
+        "memory_used_mib",
+        "memory_total_mib",
+        "power_w",
+        "power_limit_w",
+        "temperature_c",
+        "clock_mhz",
+    )
+    values = {name: getattr(reading, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None} | (
+        {"why": dict(reading.why)} if reading.why else {}
+    )
+
+
+@transaction.atomic
+def allocation_create(
+    *,
+    holder: UUID,
+    host_name: str,
+    cpu_millis: int,
+    memory_mib: int,
+    gpus: Sequence[tuple[str, int | None]],
+    now: datetime,
+) -> Allocation:
+    """Claim room on a host, checked again under its row's lock.
+
+    Args:
+        holder: The replica's public id; a second claim of the same holder returns the first.
+        gpus: UUID and memory in MiB of each GPU, in the program's order; ``None`` for the whole
+            GPU.
+
+    Raises:
+        NoRoomError: If the host or a GPU no longer has the room; nothing is claimed then.
+    """
+    host = Host.objects.select_for_update().filter(name=host_name).first()
+    if host is None:
+        raise NoRoomError(host_name, resource="the host is gone")
+    existing = Allocation.objects.filter(holder=holder).first()
+    if existing is not None:
+        return existing
+    unschedulable = why_unschedulable(host)
+    if unschedulable:
+        raise NoRoomError(host_name, resource=unschedulable)
+    _check_host_room(host, cpu_millis=cpu_millis, memory_mib=memory_mib)
+    allocation = Allocation.objects.create(
+        holder=holder, host=host, cpu_millis=cpu_millis, memory_mib=memory_mib, created_at=now
+    )
+    for position, (uuid, amount) in enumerate(gpus):
+        _gpu_claim(allocation, uuid, amount, position=position, now=now)
+    return allocation
+
+
+def _check_host_room(host: Host, *, cpu_millis: int, memory_mib: int) -> None:
+    held = Allocation.objects.filter(host=host, state__in=_CLAIMING).aggregate(
+        cpu=Sum("cpu_millis"), memory=Sum("memory_mib")
+    )
+    cpu_total, memory_total = capacity(host)
+    if (held["cpu"] or 0) + cpu_millis > cpu_total:
+        raise NoRoomError(host.name, resource="CPU")
+    if (held["memory"] or 0) + memory_mib > memory_total:
+        raise NoRoomError(host.name, resource="memory")
+
+
+def _gpu_claim(
+    allocation: Allocation, uuid: str, amount: int | None, *, position: int, now: datetime
+) -> None:
+    host_name = allocation.host.name
+    gpu = Gpu.objects.select_for_update().filter(uuid=uuid, host=allocation.host).first()
+    if gpu is None:
+        raise NoRoomError(host_name, resource=f"GPU {uuid} is gone")
+    health, why = gpu_health(gpu, now=now)
+    if not health.takes_work:
+        raise NoRoomError(host_name, resource=f"GPU {uuid} is {health}: {why}")
+    claims = list(gpu.claims.filter(active=True))
+    claimed_mib = sum(claim.memory_mib for claim in claims)
+    if any(claim.exclusive for claim in claims) or (claims and amount is None):
+        raise NoRoomError(host_name, resource=f"GPU {uuid}")
+    if claimed_mib + (amount or 0) > gpu.memory_total_mib:
+        raise NoRoomError(host_name, resource=f"memory of GPU {uuid}")
+    GpuClaim.objects.create(
+        allocation=allocation,
+        gpu=gpu,
+        position=position,
+        exclusive=amount is None,
+        memory_mib=gpu.memory_total_mib if amount is None else amount,
+    )
+
+
+@transaction.atomic
+def allocation_release(*, holder: UUID, now: datetime, reason: str = "") -> bool:
+    """Give a holder's room back once its container is proven gone; return whether it held any."""
+    released = (
+        Allocation.objects.filter(holder=holder)
+        .exclude(state=AllocationState.RELEASED)
+        .update(state=AllocationState.RELEASED, released_at=now, reason=reason)
+    )
+    GpuClaim.objects.filter(allocation__holder=holder, active=True).update(active=False)
+    return bool(released)
+
+
+def allocation_quarantine(*, holder: UUID, reason: str) -> bool:
+    """Keep a holder's room claimed though its job has ended: nobody can prove it is free."""
+    return bool(
+        Allocation.objects.filter(holder=holder, state=AllocationState.HELD).update(
+            state=AllocationState.QUARANTINED, reason=reason[:500]
+        )
+    )
