@@ -1,0 +1,1 @@
+"""A factory builds a valid row and nothing else; traits for states."""

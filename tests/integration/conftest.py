@@ -1,0 +1,65 @@
+"""People, and clients that speak for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from rest_framework.test import APIClient
+
+from portal.models import User
+from tests.factories.portal import UserFactory
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache() -> None:
+    """Rate limits and cached answers of one test never meet another."""
+    cache.clear()
+
+
+@pytest.fixture
+def student(db: None) -> User:
+    return UserFactory(username="ada")
+
+
+@pytest.fixture
+def other_student(db: None) -> User:
+    return UserFactory(username="bob")
+
+
+@pytest.fixture
+def instructor(db: None) -> User:
+    return UserFactory(username="ines", instructor=True)
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    return UserFactory(username="root", admin=True)
+
+
+@pytest.fixture
+def api() -> Callable[[User | None], APIClient]:
+    """Return a REST client that is signed in as the user, or as nobody."""
+
+    def client(user: User | None = None) -> APIClient:
+        made = APIClient()
+        if user is not None:
+            made.force_authenticate(user)
+        return made
+
+    return client
+
+
+@pytest.fixture
+def browser() -> Callable[[User | None], Client]:
+    """Return a client with a session of the user, as a browser has, or without one."""
+
+    def client(user: User | None = None) -> Client:
+        made = Client()
+        if user is not None:
+            made.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return made
+
+    return client
