@@ -86,6 +86,45 @@ class UnsafeArchiveError(JobsError):
         self.member = member
 
 
+class ArchiveTooLargeError(UnsafeArchiveError):
+    """An archive that holds more bytes or more files than it may."""
+
+    code = "archive_too_large"
+
+
+class UploadOffsetError(NotPossibleNowError):
+    """A part that does not begin where the bytes received so far end."""
+
+    code = "offset_mismatch"
+
+    def __init__(self, *, offset: int, expected: int) -> None:
+        super().__init__(
+            f"this part begins at byte {offset}, but the next byte wanted is {expected};"
+            " ask for the offset again and go on from there"
+        )
+        self.offset = offset
+        self.expected = expected
+
+
+class UploadLockedError(NotPossibleNowError):
+    """Another request is writing to the same upload."""
+
+    code = "locked"
+
+
+class UploadGoneError(NotPossibleNowError):
+    """The upload has expired, was given up, or is complete."""
+
+    code = "gone"
+
+
+class StorageFullError(JobsError):
+    """The disk of the portal is full."""
+
+    code = "storage_full"
+    retryable = True
+
+
 class ChecksumMismatchError(JobsError):
     """The bytes that arrived are not the bytes that were sent."""
 
