@@ -296,3 +296,8 @@ def allocation_quarantine(*, holder: UUID, reason: str) -> bool:
             state=AllocationState.QUARANTINED, reason=reason[:500]
         )
     )
+
+
+def gpu_set_enabled(*, gpu_id: int, is_enabled: bool) -> None:
+    """Let new jobs have a GPU, or keep them off it; what runs there stays."""
+    Gpu.objects.filter(pk=gpu_id).update(is_enabled=is_enabled)

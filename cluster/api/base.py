@@ -1,0 +1,112 @@
+"""What every REST view of the project is made from: strict input, permissions, page numbers."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+#: What a public id looks like in a route; any other text is no address at all.
+UUID_PATTERN: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+HOST_PATTERN: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+
+
+class StrictSerializer(serializers.Serializer):
+    """Input that names a field we do not know is refused: a typing error never passes silently."""
+
+    def to_internal_value(self, given: Any) -> Any:
+        """Return the checked values.
+
+        Raises:
+            ValidationError: If a field is not acceptable, or not known.
+        """
+        if isinstance(given, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            unknown = sorted(str(name) for name in given if name not in known)
+            if unknown:
+                names = ", ".join(sorted(known))
+                raise ValidationError(
+                    {name[:200]: [f"is not a field; the fields are: {names}"] for name in unknown}
+                )
+        return super().to_internal_value(given)
+
+
+class IsAdminOrReadOnly(BasePermission):
+    """Everybody signed in may look; only admins may change."""
+
+    message = "only admins may change this"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002 - DRF's signature
+        """Return whether the request may go on."""
+        user: Any = request.user
+        if not user.is_authenticated:
+            return False
+        return request.method in SAFE_METHODS or bool(user.is_superuser)
+
+
+class QueryParameters:
+    """Reads a request's query by name and refuses what it does not know or cannot read."""
+
+    def __init__(self, request: Request, allowed: Iterable[str]) -> None:
+        self._query = request.query_params
+        refuse_unknown(request, allowed)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text without null bytes."""
+        value = self._query.get(name, default)
+        if "\x00" in value:
+            raise ValidationError({name: ["must not contain null bytes"]})
+        return value
+
+    def integer(
+        self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53
+    ) -> int:
+        """Return a whole number within the bounds."""
+        raw = self._query.get(name)
+        if raw is None:
+            return default
+        if raw.isascii() and raw.isdigit() and len(raw) <= 16 and minimum <= int(raw) <= maximum:
+            return int(raw)
+        raise ValidationError({name: [f"must be a whole number from {minimum} to {maximum}"]})
+
+    def optional_integer(self, name: str, *, minimum: int = 0, maximum: int = 2**31) -> int | None:
+        """Return a whole number, or ``None`` where it is not given."""
+        if self._query.get(name) is None:
+            return None
+        return self.integer(name, minimum, minimum=minimum, maximum=maximum)
+
+    def moment(self, name: str) -> datetime | None:
+        """Return an aware moment, or ``None`` where it is not given."""
+        raw = self._query.get(name)
+        if raw is None:
+            return None
+        moment = serializers.DateTimeField(default_timezone=timezone.get_default_timezone())
+        try:
+            value: datetime = moment.to_internal_value(raw)
+        except ValidationError as error:
+            raise ValidationError({name: error.detail}) from error
+        return value
+
+
+def refuse_unknown(request: Request, allowed: Iterable[str]) -> None:
+    """Refuse query parameters that nothing reads; a filter with a typing error filters nothing.
+
+    Raises:
+        ValidationError: Naming each, and what there is.
+    """
+    known = sorted(allowed)
+    unknown = sorted(set(request.query_params) - set(known))
+    if unknown:
+        words = f"the parameters are: {', '.join(known)}" if known else "there are none here"
+        raise ValidationError({name[:200]: [f"is not a parameter; {words}"] for name in unknown})
+
+
+def as_uuid(text: str) -> UUID:
+    """Return a route's text as the id that its pattern has promised."""
+    return UUID(text)
