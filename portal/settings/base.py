@@ -218,7 +218,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
 }
-REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_MODEL": "portal.ApiToken"}
+REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_PREFIX": "stl_", "TOKEN_MODEL": "portal.ApiToken"}
 KNOX_TOKEN_MODEL = "portal.ApiToken"  # noqa: S105 - a model's name
 
 # What the product itself is told; each is described in docs/operations.md.
@@ -227,6 +227,10 @@ STARLING: dict[str, Any] = {
     "INSTANCE": env.text("STARLING_INSTANCE", "default"),
     # The process runtime runs a student's code as the portal's own user: for one's own machine.
     "PROCESS_RUNTIME": env.flag("STARLING_PROCESS_RUNTIME", default=False),
+    # The image with Python in which the probe runs on container hosts.
+    "PROBE_IMAGE": env.text("STARLING_PROBE_IMAGE", "starling/base:latest"),
+    # How long a host may be silent before what ran there is given up as lost.
+    "HOST_LOST_S": env.integer("STARLING_HOST_LOST_S", 300, minimum=10),
     "STORAGE_QUOTA_MIB": env.integer("STARLING_STORAGE_QUOTA_MIB", 20_480),
     "MAX_ACTIVE_JOBS": env.integer("STARLING_MAX_ACTIVE_JOBS", 50, minimum=1),
     "UPLOAD_MAX_MIB": env.integer("STARLING_UPLOAD_MAX_MIB", 10_240, minimum=1),
