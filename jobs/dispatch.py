@@ -32,6 +32,11 @@ def request_unpacking(version_id: UUID) -> None:
     _after_commit("jobs.dataset_unpack", str(version_id))
 
 
+def request_upload_sweep() -> None:
+    """Ask for received files and contents that nobody has to be removed."""
+    _after_commit("jobs.sweep_uploads")
+
+
 def _after_commit(name: str, *args: Any) -> None:
     transaction.on_commit(partial(_send, name, *args))
 
