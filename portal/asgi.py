@@ -1,4 +1,4 @@
-"""The ASGI entry point: HTTP by Django, WebSockets by Channels."""
+"""The ASGI entry point: HTTP by Django, uploads as a stream, WebSockets by Channels."""
 
 import os
 
@@ -11,10 +11,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.dev")
 _http = get_asgi_application()
 
 from monitoring.routing import websocket_urlpatterns  # noqa: E402 - models are loaded only now
+from portal.streaming import StreamingHandler, streamed_below  # noqa: E402 - the same
 
 application = ProtocolTypeRouter(
     {
-        "http": _http,
+        "http": streamed_below("/api/v1/uploads/", StreamingHandler(), _http),
         "websocket": AllowedHostsOriginValidator(
             AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
         ),

@@ -2,6 +2,6 @@
 
 from django.urls import include, path
 
-v1: list[object] = []
+v1: list[object] = [path("", include("jobs.api.uploads"))]
 
 urlpatterns = [path("v1/", include((v1, "v1")))]

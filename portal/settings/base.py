@@ -112,7 +112,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "schedule-pending": {"task": "jobs.schedule_pending", "schedule": 3.0},
     "reconcile-hosts": {"task": "jobs.reconcile_hosts", "schedule": 3.0},
-    "sweep-uploads": {"task": "jobs.sweep_uploads", "schedule": 600.0},
+    "sweep-uploads": {"task": "jobs.sweep_uploads", "schedule": 60.0},
     "roll-up-samples": {"task": "monitoring.roll_up_samples", "schedule": 60.0},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(STATE_DIR / "beat")
