@@ -55,6 +55,9 @@ class Host(models.Model):
     )
     connection_text = models.CharField(max_length=500, blank=True, editable=False)
     connection_at = models.DateTimeField(null=True, blank=True, editable=False)
+    # A host that did not answer is asked again only after a pause that grows.
+    silences = models.PositiveSmallIntegerField(default=0, editable=False)
+    quiet_until = models.DateTimeField(null=True, blank=True, editable=False)
     engine = models.JSONField(default=dict, blank=True, editable=False)
     cpu_millis = models.PositiveIntegerField(
         default=0, help_text="thousandths of a core that jobs may have; 0: all the engine reports"

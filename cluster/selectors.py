@@ -138,6 +138,7 @@ def claims_of(holders: list[UUID]) -> dict[UUID, list[str]]:
     return dict(found)
 
 
-def host_names_up() -> list[str]:
-    """Return the hosts that a pass over running containers should visit, whatever their mode."""
-    return list(Host.objects.values_list("name", flat=True))
+def hosts_to_visit(*, now: datetime) -> list[str]:
+    """Return the hosts whose containers are to be looked at, those in a pause left out."""
+    due = Q(quiet_until=None) | Q(quiet_until__lte=now)
+    return list(Host.objects.filter(due).values_list("name", flat=True))

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -123,6 +123,21 @@ def host_connection(*, host_id: int, connection: HostConnection, text: str, now:
         Host.objects.filter(pk=host_id).exclude(connection_text=text[:500]).update(
             connection_text=text[:500]
         )
+
+
+def host_silent(*, host_id: int, text: str, now: datetime) -> None:
+    """Note that a host did not answer, and leave it alone for a while: 2 s, 4 s, … 60 s."""
+    host_connection(host_id=host_id, connection=HostConnection.UNREACHABLE, text=text, now=now)
+    host = Host.objects.get(pk=host_id)
+    pause = min(60, 2 ** min(host.silences + 1, 6))
+    Host.objects.filter(pk=host_id).update(
+        silences=min(host.silences + 1, 100), quiet_until=now + timedelta(seconds=pause)
+    )
+
+
+def host_answered(*, host_id: int) -> None:
+    """Note that a host answers; the pauses begin anew with its next silence."""
+    Host.objects.filter(pk=host_id, silences__gt=0).update(silences=0, quiet_until=None)
 
 
 def host_set_mode(*, host_id: int, mode: HostMode) -> None:

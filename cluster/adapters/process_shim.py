@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -30,7 +31,7 @@ MIB = 1024 * 1024
 
 
 def prctl(option, value):
-    """Call prctl(2); what it cannot do on this kernel is left undone."""
+    """Set a process attribute of Linux; what this kernel cannot do is left undone."""
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
@@ -47,7 +48,7 @@ def write_atomically(path, value):
 def parents():
     """Return {pid: parent pid} of every process that is there now."""
     found = {}
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, four times a second
         if entry.isdigit():
             try:
                 stat = Path("/proc", entry, "stat").read_text(errors="replace")
@@ -155,7 +156,7 @@ class Shim:
         """Start the program; raises OSError where it cannot be."""
         spec = self.spec
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self.child = subprocess.Popen(
+        self.child = subprocess.Popen(  # noqa: S603 - the program is the job
             spec["argv"],
             cwd=spec["cwd"],
             env=spec["environment"],
@@ -163,7 +164,7 @@ class Shim:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=self._prepare,
+            preexec_fn=self._prepare,  # noqa: PLW1509 - there is one thread
         )
         for name, stream in (("o", self.child.stdout), ("e", self.child.stderr)):
             os.set_blocking(stream.fileno(), False)
@@ -188,10 +189,8 @@ class Shim:
 
     def terminate(self, *_):
         """Pass TERM on."""
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.program(), signal.SIGTERM)
-        except ProcessLookupError:
-            pass
 
     def kill(self, *_):
         """Note that the tree must end; the loop does it."""
@@ -204,10 +203,8 @@ class Shim:
             if not pids:
                 return
             for pid in pids:
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             self.reap()
             time.sleep(0.02)
 

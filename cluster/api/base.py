@@ -64,9 +64,7 @@ class QueryParameters:
             raise ValidationError({name: ["must not contain null bytes"]})
         return value
 
-    def integer(
-        self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53
-    ) -> int:
+    def integer(self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:
         """Return a whole number within the bounds."""
         raw = self._query.get(name)
         if raw is None:

@@ -30,9 +30,7 @@ _PAGE = ("limit", "cursor")
 
 
 @extend_schema(tags=["hosts"])
-class HostViewSet(
-    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Host]
-):
+class HostViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Host]):
     """Machines that run containers. Everybody may look, admins manage."""
 
     permission_classes = [IsAdminOrReadOnly]
@@ -162,9 +160,7 @@ class GpuViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 class ClusterView(APIView):
     """The cluster as a whole."""
 
-    @extend_schema(
-        tags=["hosts"], summary="See what is free", responses={200: SnapshotSerializer}
-    )
+    @extend_schema(tags=["hosts"], summary="See what is free", responses={200: SnapshotSerializer})
     def get(self, request: Request) -> Response:
         """Return every host and GPU with what is claimed of it at this moment."""
         refuse_unknown(request, ())

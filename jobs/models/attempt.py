@@ -53,6 +53,10 @@ class Replica(models.Model):
     oom_killed = models.BooleanField(default=False)
     error = models.TextField(blank=True)
     launch_tries = models.PositiveSmallIntegerField(default=0)
+    launching_until = models.DateTimeField(null=True, blank=True)
+    terminated_at = models.DateTimeField(
+        null=True, blank=True, help_text="when its program was asked to end"
+    )
     missing_since = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -85,9 +89,7 @@ class OutputFile(models.Model):
 
     class Meta:
         ordering = ["path"]
-        constraints = [
-            models.UniqueConstraint(fields=["attempt", "path"], name="output_path_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["attempt", "path"], name="output_path_once")]
 
     def __str__(self) -> str:
         return self.path

@@ -43,9 +43,7 @@ class Dataset(models.Model):
     )
     name = models.CharField(max_length=120)
     description = models.TextField(blank=True, max_length=4000)
-    is_shared = models.BooleanField(
-        default=False, help_text="everybody may see it and train on it"
-    )
+    is_shared = models.BooleanField(default=False, help_text="everybody may see it and train on it")
     created_at = models.DateTimeField()
 
     objects = DatasetQuerySet.as_manager()
@@ -74,9 +72,7 @@ class DatasetVersion(models.Model):
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    state = models.CharField(
-        max_length=16, choices=VersionState, default=VersionState.UNPACKING
-    )
+    state = models.CharField(max_length=16, choices=VersionState, default=VersionState.UNPACKING)
     error = models.TextField(blank=True)
     content = models.ForeignKey(
         Content, null=True, blank=True, on_delete=models.PROTECT, related_name="versions"
@@ -116,9 +112,7 @@ class Upload(models.Model):
     length_bytes = models.PositiveBigIntegerField()
     offset_bytes = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(max_length=64, blank=True, help_text="what the client says it is")
-    state = models.CharField(
-        max_length=16, choices=UploadState, default=UploadState.RECEIVING
-    )
+    state = models.CharField(max_length=16, choices=UploadState, default=UploadState.RECEIVING)
     version = models.OneToOneField(
         DatasetVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="upload"
     )

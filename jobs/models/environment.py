@@ -42,9 +42,7 @@ class JobTemplate(models.Model):
     title = models.CharField(max_length=120)
     description = models.TextField(blank=True)
     script = models.TextField()
-    environment = models.ForeignKey(
-        Environment, on_delete=models.PROTECT, related_name="templates"
-    )
+    environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="templates")
     parameters = models.JSONField(
         default=list, blank=True, help_text="[{name, default, help}], offered as fields"
     )

@@ -14,9 +14,7 @@ STAFF_ROLES = ("instructor", "admin")
 def sees_all(user: Any) -> bool:
     """Return whether the user may see what belongs to others: instructors and admins."""
     return bool(
-        user.is_authenticated
-        and user.is_active
-        and (user.is_superuser or user.role in STAFF_ROLES)
+        user.is_authenticated and user.is_active and (user.is_superuser or user.role in STAFF_ROLES)
     )
 
 

@@ -1,0 +1,160 @@
+"""Starts the probe where a host is, and turns its lines into readings."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, Final
+
+from cluster.adapters.docker_runtime import DockerRuntime
+from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostReading
+from cluster.errors import HostUnreachableError
+from cluster.ports import HostEndpoint
+
+PROBE: Final = Path(__file__).resolve().parent.parent / "probe"
+LABEL_PROBE: Final = "starling.probe"
+_PATIENCE_S: Final = 1.0
+
+
+class LocalProbe:
+    """Runs the probe as a process of this machine; for hosts without a container engine."""
+
+    def __init__(self, endpoint: HostEndpoint, *, state_dir: Path) -> None:
+        self._endpoint = endpoint
+        self._processes = state_dir / "processes"
+
+    def readings(self) -> Iterator[HostReading | None]:
+        """Yield readings; see :class:`cluster.ports.HostProbe`."""
+        command = [sys.executable, "-m", "cluster.probe", "--processes", str(self._processes)]
+        with subprocess.Popen(  # noqa: S603 - our own program
+            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=PROBE.parent.parent
+        ) as probe:
+            lines: Queue[bytes] = Queue(maxsize=100)
+            Thread(target=_pump, args=(probe, lines), daemon=True, name="probe").start()
+            try:
+                while True:
+                    try:
+                        line = lines.get(timeout=_PATIENCE_S)
+                    except Empty:
+                        yield None
+                        continue
+                    if not line:
+                        raise HostUnreachableError(self._endpoint.name, detail="its probe ended")
+                    yield reading_of(line.decode("utf-8", "replace"))
+            finally:
+                probe.kill()
+
+
+def _pump(probe: subprocess.Popen[bytes], lines: "Queue[bytes]") -> None:
+    if probe.stdout is not None:
+        for line in probe.stdout:
+            lines.put(line)
+    lines.put(b"")
+
+
+class DockerProbe:
+    """Runs the probe in a container of its own and follows its output."""
+
+    def __init__(self, runtime: DockerRuntime, *, image: str, instance: str) -> None:
+        self._runtime = runtime
+        self._image = image
+        self._instance = instance
+
+    def readings(self) -> Iterator[HostReading | None]:
+        """Yield readings; see :class:`cluster.ports.HostProbe`."""
+        name = f"starling-probe-{self._instance}"
+        self._runtime.ensure_probe(
+            name=name, image=self._image, folder=PROBE, version=version(), label=LABEL_PROBE
+        )
+        for line in self._runtime.follow_lines(name):
+            yield None if line is None else reading_of(line.text)
+        raise HostUnreachableError(self._runtime.endpoint.name, detail="its probe ended")
+
+
+def version() -> str:
+    """Return a sum over the probe's program: a probe of another sum is replaced."""
+    digest = hashlib.sha256()
+    for path in sorted(PROBE.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def reading_of(line: str) -> HostReading | None:
+    """Return what a probe's line says; ``None`` for a line that is not one."""
+    try:
+        found = json.loads(line)
+        observed_at = datetime.fromtimestamp(float(found["at"]), tz=UTC)
+    except (ValueError, TypeError, KeyError):
+        return None
+    host = {name: value for name, value in found.get("host", {}).items() if name in _HOST_FIELDS}
+    return HostReading(
+        observed_at=observed_at,
+        gpus=tuple(_gpu(gpu) for gpu in found.get("gpus", ())),
+        gpu_error=str(found.get("gpu_error", "")),
+        simulated=bool(found.get("simulated", False)),
+        containers=tuple(
+            ContainerReading(container_id=key, **_known(value, _CONTAINER_FIELDS))
+            for key, value in found.get("containers", {}).items()
+        ),
+        **host,
+    )
+
+
+def _gpu(found: Mapping[str, Any]) -> GpuReading:
+    return GpuReading(
+        uuid=GpuUuid(str(found["uuid"])),
+        model=str(found.get("model", "unknown GPU")),
+        index=int(found.get("index", 0)),
+        lost=bool(found.get("lost", False)),
+        why=dict(found.get("why", {})),
+        processes=dict(found.get("processes", {})),
+        **_known(found, _GPU_FIELDS),
+    )
+
+
+def _known(found: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: found[name] for name in names if found.get(name) is not None}
+
+
+_HOST_FIELDS: Final = frozenset(
+    {
+        "cpu_pct",
+        "cpu_count",
+        "memory_total_mib",
+        "memory_used_mib",
+        "disk_total_mib",
+        "disk_used_mib",
+        "read_bytes_s",
+        "write_bytes_s",
+        "receive_bytes_s",
+        "transmit_bytes_s",
+        "load_1m",
+    }
+)
+_GPU_FIELDS: Final = frozenset(
+    {
+        "memory_total_mib",
+        "memory_used_mib",
+        "utilization_pct",
+        "power_w",
+        "power_limit_w",
+        "temperature_c",
+        "clock_mhz",
+    }
+)
+_CONTAINER_FIELDS: Final = frozenset(
+    {
+        "cpu_pct",
+        "memory_mib",
+        "read_bytes_s",
+        "write_bytes_s",
+        "receive_bytes_s",
+        "transmit_bytes_s",
+        "processes",
+    }
+)

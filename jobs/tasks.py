@@ -1,0 +1,55 @@
+"""Nudges: each a single call, idempotent, over within half a minute."""
+
+import os
+import socket
+from uuid import UUID, uuid4
+
+from celery import shared_task
+from django.utils import timezone
+
+from cluster import selectors as cluster_selectors
+from cluster.core.placement.first_fit import FirstFit
+from jobs import dispatch, execution, scheduling, services
+
+
+def _holder() -> str:
+    """Return a name for a lease that no other task has, not even one in this process."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+@shared_task(name="jobs.schedule_pending")
+def schedule_pending() -> None:
+    """Place what waits."""
+    scheduling.schedule_pending(placer=FirstFit(), holder=_holder(), now=timezone.now())
+
+
+@shared_task(name="jobs.replica_launch")
+def replica_launch(replica_id: str) -> None:
+    """Start the container of a placed replica."""
+    execution.replica_launch(replica_id=UUID(replica_id), now=timezone.now())
+
+
+@shared_task(name="jobs.reconcile_host")
+def reconcile_host(name: str) -> None:
+    """Compare one host's containers with the rows."""
+    execution.reconcile_host(name=name, holder=_holder(), now=timezone.now())
+
+
+@shared_task(name="jobs.reconcile_hosts")
+def reconcile_hosts() -> None:
+    """Ask for a pass over every host, each in a task of its own."""
+    for name in cluster_selectors.hosts_to_visit(now=timezone.now()):
+        dispatch.request_reconcile(name)
+
+
+@shared_task(name="jobs.dataset_unpack")
+def dataset_unpack(version_id: str) -> None:
+    """Unpack a received version, or have a program of its own do what takes longer."""
+    if not services.dataset_unpack(version_id=UUID(version_id), now=timezone.now(), brief=True):
+        services.unpacker_start()
+
+
+@shared_task(name="jobs.sweep_uploads")
+def sweep_uploads() -> None:
+    """Give up uploads that were left alone; remove files that nobody has."""
+    services.sweep_uploads(now=timezone.now())
