@@ -217,6 +217,19 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "JobStatusEnum": "jobs.lifecycle.JobStatus",
+        "ReplicaStatusEnum": "jobs.lifecycle.ReplicaStatus",
+        "ReasonEnum": "jobs.lifecycle.Reason",
+        "VersionStateEnum": "jobs.models.dataset.VersionState.choices",
+        "UploadStateEnum": "jobs.models.dataset.UploadState.choices",
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "portal.api.schema.describe_errors",
+    ],
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False},
 }
 REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_PREFIX": "stl_", "TOKEN_MODEL": "portal.ApiToken"}
 KNOX_TOKEN_MODEL = "portal.ApiToken"  # noqa: S105 - a model's name
