@@ -10,6 +10,8 @@ from portal.settings.base import CELERY_BROKER_TRANSPORT_OPTIONS, REST_FRAMEWORK
 DEBUG = False
 SECRET_KEY = "only-for-tests"  # noqa: S105 - signs nothing that outlives a test
 STATE_DIR = Path(env.text("STARLING_TEST_STATE") or tempfile.mkdtemp(prefix="starling-test-"))
+STATIC_ROOT = STATE_DIR / "static"
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 DATABASES = {"default": env.database(env.text("DATABASE_URL"), STATE_DIR)}
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
