@@ -4,6 +4,7 @@ The driver can hang for ever. Only one thread ever talks to it; the reader looks
 thread said last, and how long ago.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -87,10 +88,9 @@ class GpuReader:
         except Exception as error:  # noqa: BLE001 - the session is begun anew whatever ended it
             return f"the NVIDIA driver says: {error}"
         finally:
-            try:
+            # It may be lost already.
+            with contextlib.suppress(Exception):
                 nvml.nvmlShutdown()
-            except Exception:  # noqa: BLE001, S110 - it was lost already
-                pass
 
     def _gpu(self, nvml: Any, index: int) -> dict[str, Any] | None:
         """Return one GPU's reading; one that cannot be reached is lost, the others go on."""
