@@ -1,7 +1,7 @@
 """Requests whose views read the body while it arrives, instead of after all of it was spooled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from django.conf import settings
@@ -9,7 +9,7 @@ from django.core.exceptions import RequestDataTooBig
 from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponseBase
 
-Message = MutableMapping[str, Any]
+Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -39,7 +39,7 @@ class BodyStream:
             ConnectionError: If the client went away before the end.
             RequestDataTooBig: If all of a body was asked for that is more than may be in memory.
         """
-        if size is None or size < 0:
+        if size < 0:
             return self._read_all()
         while not self._rest and not self._ended:
             future = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
@@ -106,7 +106,7 @@ class StreamingHandler(ASGIHandler):
 def streamed_below(prefix: str, streaming: ASGIHandler, other: ASGIHandler) -> Callable[..., Any]:
     """Return an application that gives requests below ``prefix`` to ``streaming``."""
 
-    async def choose(scope: Message, receive: Receive, send: Send) -> None:
+    async def choose(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         await (streaming if path.startswith(prefix) else other)(scope, receive, send)
 

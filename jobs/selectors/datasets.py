@@ -67,7 +67,7 @@ def storage_used_bytes(user: Any) -> int:
         _total(Content.objects.filter(pk__in=versions.values("content")), "size_bytes")
         + _total(versions.filter(state=VersionState.UNPACKING), "upload_bytes")
         + _total(Upload.objects.filter(owner=user, state=UploadState.RECEIVING), "length_bytes")
-        + sum(row["largest"] for row in bundles.annotate(largest=Max("size_bytes")))
+        + sum(int(row["largest"]) for row in bundles.annotate(largest=Max("size_bytes")))
         + _total(OutputFile.objects.filter(attempt__job__owner=user), "size_bytes")
     )
 

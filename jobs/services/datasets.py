@@ -94,7 +94,7 @@ def upload_append(
     actor: Any,
     offset: int,
     chunks: Iterable[bytes],
-    receipt: storage.Receipt = storage.Receipt(),  # noqa: B008 - frozen
+    receipt: storage.Receipt = storage.NO_CHECKSUM,
     now: datetime,
 ) -> Upload:
     """Write a part of the file; with its last byte the upload becomes a version.

@@ -34,9 +34,10 @@ from jobs.storage.previews import (
     preview_text,
     thumbnail,
 )
-from jobs.storage.uploads import Receipt, UploadFile
+from jobs.storage.uploads import NO_CHECKSUM, Receipt, UploadFile
 
 __all__ = [
+    "NO_CHECKSUM",
     "ArraySummary",
     "ArraysPreview",
     "Busy",

@@ -152,7 +152,7 @@ def _unpack_tar(file: BinaryIO, compression: str, tree: Tree) -> None:
     ) as archive:
         while (member := archive.next()) is not None:
             # The reader keeps every member it has seen; a million of them is too many.
-            archive.members.clear()
+            archive.members.clear()  # type: ignore[attr-defined] # documented nowhere, there ever since
             _add_tar_member(archive, member, tree)
     # tarfile takes whatever is no header for the end; a real end is a block of zeros.
     if len(stream.last_read) != _TAR_BLOCK or any(stream.last_read):

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -110,11 +111,7 @@ def _rows(text: str, *, tab: bool) -> Iterator[list[str]]:
             dialect = csv.Sniffer().sniff(text[:16_384], delimiters=_DELIMITERS)
     reader = csv.reader(io.StringIO(text, newline=""), dialect, strict=False)
     with suppress(csv.Error):
-        for row in reader:
-            if row:
-                yield row
-            if reader.line_num > 10 * _ROWS:
-                return
+        yield from islice((row for row in reader if row), _ROWS + 1)
 
 
 def _is_header(rows: list[list[str]]) -> bool:

@@ -31,6 +31,10 @@ class Receipt:
     digest: bytes = b""
 
 
+#: Of a part whose sender gave no checksum.
+NO_CHECKSUM: Final = Receipt()
+
+
 class UploadFile:
     """An upload's file, held against other writers.
 
