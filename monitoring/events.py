@@ -44,3 +44,8 @@ def samples_message(*, subject: str, at: datetime, values: Mapping[str, Any]) ->
         "at_ms": milliseconds(at),
         "values": dict(values),
     }
+
+
+def owner_group(user_id: int) -> str:
+    """Return the group of the pages that list a user's jobs."""
+    return f"owner.{user_id}"

@@ -181,15 +181,16 @@ def roll_up_samples(*, now: datetime) -> int:
 
 def _roll_up(finer: int, coarser: int, *, now: datetime) -> int:
     done = Sample.objects.filter(resolution_s=coarser).aggregate(at=Max("at"))["at"]
-    oldest = Sample.objects.filter(resolution_s=finer).aggregate(at=Min("at"))["at"]
+    fine = Sample.objects.filter(resolution_s=finer)
+    if done is not None:
+        fine = fine.filter(at__gte=done + timedelta(seconds=coarser))
+    oldest = fine.aggregate(at=Min("at"))["at"]
     if oldest is None:
         return 0
-    # One bucket again, in case a late sample has come into it; it is not made twice.
-    start = max(_floor(oldest, coarser), done or _floor(oldest, coarser))
+    start = _floor(oldest, coarser)
     # A bucket is closed only when the samples of a slow collector are in, too.
-    end = min(
-        _floor(now - timedelta(seconds=2 * coarser), coarser), start + _SLICE * (coarser // 10)
-    )
+    closed = _floor(now - timedelta(seconds=2 * coarser), coarser)
+    end = min(closed, start + _SLICE * (coarser // 10))
     buckets: dict[tuple[str, datetime], list[Mapping[str, Any]]] = defaultdict(list)
     rows = Sample.objects.filter(resolution_s=finer, at__gte=start, at__lt=end)
     for subject, at, values in rows.values_list("subject", "at", "values").iterator():

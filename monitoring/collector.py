@@ -1,0 +1,322 @@
+"""Follows the probes of all hosts and the output of all replicas, records and publishes.
+
+One process, a thread for each thing followed, so that a host that hangs holds up nothing else.
+It may be killed at any moment: what is stored says where to go on.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+from django.db import DatabaseError, InterfaceError, close_old_connections
+from django.utils import timezone
+
+from cluster import services as cluster_services
+from cluster.adapters import registry
+from cluster.core.resources import ContainerReading, GpuReading, HostReading
+from cluster.errors import ClusterError
+from cluster.models import Host, HostConnection
+from cluster.ports import ContainerRuntime, HostEndpoint, HostProbe, LogLine
+from jobs import selectors as job_selectors
+from jobs import services as job_services
+from jobs.models import Replica
+from monitoring import events, selectors, services
+from monitoring.broadcast import publish
+from monitoring.errors import StaleCursorError
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.5
+_BATCH_LINES: Final = 500
+_BATCH_S: Final = 0.25
+_REPORT_EVERY: Final = timedelta(seconds=2)
+_MAX_PAUSE_S: Final = 30.0
+
+
+class Collector:
+    """Keeps one follower per host that answers and per replica whose output is not complete."""
+
+    def __init__(
+        self,
+        *,
+        heartbeat: Path | None = None,
+        runtime_for: Callable[[HostEndpoint], ContainerRuntime] = registry.runtime_for,
+        probe_for: Callable[[HostEndpoint], HostProbe] = registry.probe_for,
+    ) -> None:
+        self._heartbeat = heartbeat
+        self._runtime_for = runtime_for
+        self._probe_for = probe_for
+        self._followers: dict[str, Thread] = {}
+        self._stop = Event()
+
+    def run(self) -> None:
+        """Follow until :meth:`stop`; trouble with the database only delays."""
+        pause = _LOOK_S
+        while not self._stop.wait(pause):
+            try:
+                self.look()
+                pause = _LOOK_S
+            except (DatabaseError, InterfaceError):
+                logger.exception("collector cannot read the database")
+                pause = min(_MAX_PAUSE_S, pause * 2)
+            finally:
+                close_old_connections()
+        for thread in list(self._followers.values()):
+            thread.join(timeout=5)
+
+    def stop(self) -> None:
+        """Ask every follower to end after what it has in hand."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Start a follower for everything that has none, and forget those that have ended."""
+        self._followers = {
+            key: thread for key, thread in self._followers.items() if thread.is_alive()
+        }
+        for host in Host.objects.filter(connection=HostConnection.UP):
+            self._follow(f"host:{host.pk}", HostFollower(host, self._probe_for, self._stop).run)
+        for replica in job_selectors.following():
+            follower = LogFollower(replica, self._runtime_for, self._stop)
+            self._follow(f"replica:{replica.pk}", follower.run)
+        self._beat()
+
+    def _follow(self, key: str, run: Callable[[], None]) -> None:
+        if key in self._followers:
+            return
+        thread = Thread(target=_in_thread, args=(run,), name=key, daemon=True)
+        self._followers[key] = thread
+        thread.start()
+
+    def _beat(self) -> None:
+        if self._heartbeat is None:
+            return
+        self._heartbeat.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._heartbeat.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"at": time.time(), "following": sorted(self._followers)}))
+        draft.rename(self._heartbeat)
+
+
+def _in_thread(run: Callable[[], None]) -> None:
+    """Run a follower; whatever ends it is logged, and it is started again at the next look."""
+    try:
+        run()
+    except Exception:
+        logger.exception("a follower ended")
+        time.sleep(_LOOK_S)
+    finally:
+        close_old_connections()
+
+
+class LogFollower:
+    """Follows one replica's output to its end."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        runtime_for: Callable[[HostEndpoint], ContainerRuntime],
+        stop: Event,
+    ) -> None:
+        self._replica = replica
+        self._runtime_for = runtime_for
+        self._stop = stop
+        self._job_group = events.job_group(replica.attempt.job.public_id)
+
+    def run(self) -> None:
+        """Store everything there is and comes; on trouble, go on from what is stored."""
+        pause = _LOOK_S
+        while not self._stop.is_set():
+            try:
+                if self._follow():
+                    self._complete()
+                return
+            except StaleCursorError:
+                pause = _LOOK_S
+            except (ClusterError, DatabaseError, InterfaceError) as error:
+                logger.warning(
+                    "output not followed",
+                    extra={"replica": self._replica.public_id, "why": str(error)},
+                )
+                pause = min(_MAX_PAUSE_S, pause * 2)
+            close_old_connections()
+            self._stop.wait(pause)
+
+    def _follow(self) -> bool:
+        """Store lines until the output ends; return whether it did."""
+        host = self._replica.host
+        if host is None:
+            return True
+        cursor = services.log_stream(self._replica).cursor
+        batch: list[LogLine] = []
+        since = time.monotonic()
+        lines = self._runtime_for(host.endpoint).logs(self._replica.container_name, after=cursor)
+        try:
+            for line in lines:
+                if line is not None:
+                    batch.append(line)
+                full = len(batch) >= _BATCH_LINES or time.monotonic() - since >= _BATCH_S
+                if batch and (line is None or full):
+                    cursor = self._store(batch, after=cursor)
+                    batch = []
+                if not batch:
+                    since = time.monotonic()
+                if self._stop.is_set():
+                    return False
+        finally:
+            close = getattr(lines, "close", None)
+            if close is not None:
+                close()
+        if batch:
+            self._store(batch, after=cursor)
+        return True
+
+    def _store(self, batch: list[LogLine], *, after: str) -> str:
+        stored = services.log_append(replica=self._replica, after=after, lines=batch)
+        replica, rank = self._replica.public_id, self._replica.rank
+        if stored.lines:
+            publish(
+                self._job_group,
+                events.log_message(
+                    replica=replica, rank=rank, first=stored.first, lines=stored.lines
+                ),
+            )
+        if stored.points:
+            publish(self._job_group, events.metrics_message(rank=rank, points=stored.points))
+        return batch[-1].cursor
+
+    def _complete(self) -> None:
+        services.log_complete(replica=self._replica)
+        job_services.replica_log_completed(replica_id=self._replica.public_id, now=timezone.now())
+
+
+class HostFollower:
+    """Follows one host's probe while the host answers."""
+
+    def __init__(
+        self, host: Host, probe_for: Callable[[HostEndpoint], HostProbe], stop: Event
+    ) -> None:
+        self._host = host
+        self._probe_for = probe_for
+        self._stop = stop
+        self._reported_at: datetime | None = None
+        self._containers: dict[str, Replica] = {}
+
+    def run(self) -> None:
+        """Record readings until the probe breaks; it is started again at the next look."""
+        readings = self._probe_for(self._host.endpoint).readings()
+        try:
+            for reading in readings:
+                if self._stop.is_set():
+                    return
+                if reading is not None:
+                    self.record(reading)
+                elif not self._still_wanted():
+                    return
+        except ClusterError as error:
+            self._say(str(error))
+            self._stop.wait(5)
+        finally:
+            close = getattr(readings, "close", None)
+            if close is not None:
+                close()
+
+    def record(self, reading: HostReading) -> None:
+        """Store one reading of a host, its GPUs and containers, and tell who watches."""
+        now = timezone.now()
+        if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY:
+            cluster_services.probe_report(host_name=self._host.name, reading=reading, now=now)
+            self._containers = selectors.running_containers(self._host.name)
+            self._reported_at = now
+            if not self._still_wanted():
+                raise ClusterError(f"{self._host.name} is gone")
+        at = reading.observed_at
+        shared = [(f"host:{self._host.name}", host_values(reading))]
+        shared += [(f"gpu:{gpu.uuid}", gpu_values(gpu)) for gpu in reading.gpus]
+        own = [
+            (replica, container_values(container))
+            for container in reading.containers
+            if (replica := self._containers.get(container.container_id)) is not None
+        ]
+        samples = [(subject, at, values) for subject, values in shared]
+        samples += [(f"replica:{replica.public_id}", at, values) for replica, values in own]
+        services.samples_record(samples)
+        for subject, values in shared:
+            publish(
+                events.CLUSTER_GROUP,
+                events.samples_message(subject=subject, at=at, values=values),
+            )
+        for replica, values in own:
+            message = events.samples_message(
+                subject=f"replica:{replica.public_id}", at=at, values=values
+            )
+            publish(events.job_group(replica.attempt.job.public_id), message)
+
+    def _still_wanted(self) -> bool:
+        return Host.objects.filter(pk=self._host.pk, connection=HostConnection.UP).exists()
+
+    def _say(self, text: str) -> None:
+        with suppress(DatabaseError):
+            Host.objects.filter(pk=self._host.pk).update(probe_text=text[:500])
+
+
+_HOST_FIELDS: Final = (
+    "cpu_pct",
+    "cpu_count",
+    "memory_total_mib",
+    "memory_used_mib",
+    "disk_total_mib",
+    "disk_used_mib",
+    "read_bytes_s",
+    "write_bytes_s",
+    "receive_bytes_s",
+    "transmit_bytes_s",
+    "load_1m",
+)
+_GPU_FIELDS: Final = (
+    "utilization_pct",
+    "memory_used_mib",
+    "memory_total_mib",
+    "power_w",
+    "temperature_c",
+    "clock_mhz",
+)
+_CONTAINER_FIELDS: Final = (
+    "cpu_pct",
+    "memory_mib",
+    "read_bytes_s",
+    "write_bytes_s",
+    "receive_bytes_s",
+    "transmit_bytes_s",
+    "processes",
+)
+
+
+def host_values(reading: HostReading) -> dict[str, Any]:
+    """Return a host's sample; what could not be read is absent."""
+    return _known(reading, _HOST_FIELDS)
+
+
+def gpu_values(reading: GpuReading) -> dict[str, Any]:
+    """Return a GPU's sample, with the word why for what the driver did not say."""
+    values = _known(reading, _GPU_FIELDS)
+    return values | ({"why": dict(reading.why)} if reading.why else {})
+
+
+def container_values(reading: ContainerReading) -> dict[str, Any]:
+    """Return a container's sample."""
+    return _known(reading, _CONTAINER_FIELDS)
+
+
+def _known(reading: object, names: tuple[str, ...]) -> dict[str, Any]:
+    values = {name: getattr(reading, name) for name in names}
+    return {
+        name: round(value, 2) if isinstance(value, float) else value
+        for name, value in values.items()
+        if value is not None
+    }
