@@ -40,6 +40,11 @@ def preview_dir(sha256: str) -> Path:
     return _state("previews", sha256[:2], sha256)
 
 
+def sample_dir(name: str) -> Path:
+    """Return the folder of a dataset that comes with the product."""
+    return Path(__file__).parent.parent / "library" / "datasets" / name
+
+
 def staging_dir() -> Path:
     """Return the folder for trees being built or removed; one file system with the contents."""
     return _state("staging")
