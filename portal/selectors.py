@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import QuerySet
 
-from jobs.models import Job
 from jobs import selectors as job_selectors
+from jobs.models import Job
 from portal.models import ApiToken, User
 
 
@@ -33,9 +33,8 @@ def account_use(user: User) -> AccountUse:
     active_jobs = user.max_active_jobs
     return AccountUse(
         storage_used_bytes=job_selectors.storage_used_bytes(user),
-        storage_limit_bytes=(
-            site["STORAGE_QUOTA_MIB"] if storage_mib is None else storage_mib
-        ) * 2**20,
+        storage_limit_bytes=(site["STORAGE_QUOTA_MIB"] if storage_mib is None else storage_mib)
+        * 2**20,
         active_jobs=Job.objects.filter(owner=user).active().count(),
         max_active_jobs=site["MAX_ACTIVE_JOBS"] if active_jobs is None else active_jobs,
         max_gpus=user.max_gpus,

@@ -87,7 +87,7 @@ class HostViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gen
 
     @extend_schema(summary="Change a host's mode", request=HostModeSerializer)
     def partial_update(self, request: Request, name: str) -> Response:
-        """Let a host take work (active), take nothing new (cordoned), or become empty (draining)."""
+        """Set `active` (takes work), `cordoned` (takes nothing new) or `draining` (gets empty)."""
         host = self.get_object()
         form = HostModeSerializer(data=request.data)
         form.is_valid(raise_exception=True)

@@ -33,7 +33,8 @@ from jobs.models import Job, JobEvent
 
 _PAGE = ("limit", "cursor")
 _ATTEMPT = OpenApiParameter(
-    "attempt", {"type": "integer", "minimum": 1, "maximum": 32_767},
+    "attempt",
+    {"type": "integer", "minimum": 1, "maximum": 32_767},
     description="Number of the attempt; by default the last.",
 )
 BINARY = OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
@@ -151,7 +152,8 @@ class JobViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Job]):
         return self._shown(job.public_id, status.HTTP_201_CREATED)
 
     @extend_schema(
-        summary="List what happened to a job", responses={200: EventSerializer(many=True)},
+        summary="List what happened to a job",
+        responses={200: EventSerializer(many=True)},
         filters=False,
     )
     @action(detail=True, filterset_class=None, serializer_class=EventSerializer)
@@ -185,8 +187,10 @@ class JobViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Job]):
             OpenApiParameter("path", str, required=True, description="As `files/` lists it."),
             _ATTEMPT,
         ],
-        responses={(200, "application/octet-stream"): BINARY,
-                   (206, "application/octet-stream"): BINARY},
+        responses={
+            (200, "application/octet-stream"): BINARY,
+            (206, "application/octet-stream"): BINARY,
+        },
         filters=False,
     )
     @action(detail=True, url_path="files/content", filterset_class=None, pagination_class=None)

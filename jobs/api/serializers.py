@@ -318,9 +318,7 @@ class NewJobSerializer(StrictSerializer):
         required=False, allow_blank=True, max_length=255, help_text="file of the bundle to run"
     )
     arguments = serializers.ListField(
-        child=serializers.CharField(
-            allow_blank=True, trim_whitespace=False, max_length=16_384
-        ),
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False, max_length=16_384),
         required=False,
         max_length=200,
     )

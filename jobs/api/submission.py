@@ -65,9 +65,7 @@ def _default_datasets(user: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _code_of(user: Any, script: str, *, now: datetime) -> UUID:
-    bundle = services.code_create(
-        owner=user, filename="main.py", content=script.encode(), now=now
-    )
+    bundle = services.code_create(owner=user, filename="main.py", content=script.encode(), now=now)
     return bundle.public_id
 
 

@@ -155,7 +155,9 @@ def _flattened(detail: Any) -> dict[str, list[str]]:
     """Return texts by dotted path; what belongs to no field is under the empty name."""
     fields: dict[str, list[str]] = {}
     for path, text in _walk(detail, ()):
-        fields.setdefault(".".join(path), []).append(text)
+        # A lone surrogate, which JSON can carry in, cannot be sent back out.
+        name = ".".join(path).encode(errors="replace").decode()
+        fields.setdefault(name, []).append(text.encode(errors="replace").decode())
     return fields
 
 
@@ -198,9 +200,7 @@ def bare(status: HTTPStatus) -> JsonResponse:
     return JsonResponse(body(code, message), status=status)
 
 
-def for_api(
-    status: HTTPStatus, page: Callable[..., Any]
-) -> Callable[..., Any]:
+def for_api(status: HTTPStatus, page: Callable[..., Any]) -> Callable[..., Any]:
     """Return an error page that answers REST clients in their shape, and people with ``page``."""
 
     def choose(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

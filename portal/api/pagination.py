@@ -23,9 +23,7 @@ class KeysetPagination(CursorPagination):
     # A crafted cursor cannot make the database skip over many rows.
     offset_cutoff = 200
 
-    def get_ordering(
-        self, request: Request, queryset: QuerySet[Any], view: Any
-    ) -> tuple[str, ...]:
+    def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> tuple[str, ...]:
         """Return the view's own order, or the newest row first."""
         del request, queryset
         return (getattr(view, "page_order", self.ordering),)

@@ -77,7 +77,8 @@ def make_code(owner: User, text: str = "print('hello')\n") -> CodeBundle:
 
 def make_job(owner: User, name: str = "train", **fields: Any) -> Job:
     environment = Environment.objects.filter(slug="tensorflow").first() or make_environment()
-    code = CodeBundle.objects.filter(owner=owner).first() or CodeBundle.objects.create(
+    code = fields.pop("code", None) or CodeBundle.objects.filter(owner=owner).first()
+    code = code or CodeBundle.objects.create(
         owner=owner,
         kind="script",
         filename="main.py",
@@ -138,7 +139,9 @@ def leave_file(replica: Replica, path: str, content: bytes) -> OutputFile:
     )
 
 
-def make_dataset(owner: User, name: str = "digits", *, ready: bool = True, **fields: Any) -> Dataset:
+def make_dataset(
+    owner: User, name: str = "digits", *, ready: bool = True, **fields: Any
+) -> Dataset:
     dataset = Dataset.objects.create(owner=owner, name=name, created_at=NOW, **fields)
     content = None
     if ready:
