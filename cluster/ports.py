@@ -4,7 +4,7 @@ A container sees one fixed layout below :data:`JOB_ROOT`. A runtime that cannot 
 every path below it in ``command``, ``environment`` and ``working_dir`` to where the files are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -194,7 +194,7 @@ class ContainerRuntime(Protocol):
         """End and remove a container; removing an absent one is not an error."""
         ...
 
-    def logs(self, name: str, *, after: str = "") -> Iterator[LogLine | None]:
+    def logs(self, name: str, *, after: str = "") -> Generator[LogLine | None, None, None]:
         """Follow the container's output from its first line, or from just after a cursor.
 
         Yields ``None`` at least once a second while nothing comes, so that the reader can look
@@ -210,7 +210,7 @@ class ContainerRuntime(Protocol):
 class HostProbe(Protocol):
     """Reads the running state of one host, once a second."""
 
-    def readings(self) -> Iterator[HostReading | None]:
+    def readings(self) -> Generator[HostReading | None, None, None]:
         """Yield a reading a second, ``None`` when none came in that second.
 
         Closing the generator ends the probe's program if this object started it.

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -135,7 +135,6 @@ class LogFollower:
             try:
                 if self._follow():
                     self._complete()
-                return
             except StaleCursorError:
                 pause = _LOOK_S
             except (ClusterError, DatabaseError, InterfaceError) as error:
@@ -144,6 +143,8 @@ class LogFollower:
                     extra={"replica": self._replica.public_id, "why": str(error)},
                 )
                 pause = min(_MAX_PAUSE_S, pause * 2)
+            else:
+                return
             close_old_connections()
             self._stop.wait(pause)
 
@@ -156,7 +157,7 @@ class LogFollower:
         batch: list[LogLine] = []
         since = time.monotonic()
         lines = self._runtime_for(host.endpoint).logs(self._replica.container_name, after=cursor)
-        try:
+        with closing(lines):
             for line in lines:
                 if line is not None:
                     batch.append(line)
@@ -168,10 +169,6 @@ class LogFollower:
                     since = time.monotonic()
                 if self._stop.is_set():
                     return False
-        finally:
-            close = getattr(lines, "close", None)
-            if close is not None:
-                close()
         if batch:
             self._store(batch, after=cursor)
         return True
@@ -209,22 +206,18 @@ class HostFollower:
 
     def run(self) -> None:
         """Record readings until the probe breaks; it is started again at the next look."""
-        readings = self._probe_for(self._host.endpoint).readings()
         try:
-            for reading in readings:
-                if self._stop.is_set():
-                    return
-                if reading is not None:
-                    self.record(reading)
-                elif not self._still_wanted():
-                    return
+            with closing(self._probe_for(self._host.endpoint).readings()) as readings:
+                for reading in readings:
+                    if self._stop.is_set():
+                        return
+                    if reading is not None:
+                        self.record(reading)
+                    elif not self._still_wanted():
+                        return
         except ClusterError as error:
             self._say(str(error))
             self._stop.wait(5)
-        finally:
-            close = getattr(readings, "close", None)
-            if close is not None:
-                close()
 
     def record(self, reading: HostReading) -> None:
         """Store one reading of a host, its GPUs and containers, and tell who watches."""

@@ -7,9 +7,12 @@ from django.urls import include, path
 from django.views import defaults
 
 from portal.api.exceptions import for_api
+from portal.views import health
 
 urlpatterns = [
     path("", include("portal.views.urls")),
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("api/", include("portal.api.urls")),

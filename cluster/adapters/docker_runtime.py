@@ -3,7 +3,7 @@
 import io
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -140,7 +140,7 @@ class DockerRuntime:
             if error.status_code != 409:
                 raise self._translated(error) from error
 
-    def logs(self, name: str, *, after: str = "") -> Iterator[LogLine | None]:
+    def logs(self, name: str, *, after: str = "") -> Generator[LogLine | None, None, None]:
         since_ns, seen = _parse_cursor(after)
         while True:
             status = self.inspect(name)
@@ -157,7 +157,9 @@ class DockerRuntime:
                 yield from self._follow(name, since_ns=since_ns, skip=seen)
                 return
 
-    def _follow(self, name: str, *, since_ns: int, skip: int) -> Iterator[LogLine | None]:
+    def _follow(
+        self, name: str, *, since_ns: int, skip: int
+    ) -> Generator[LogLine | None, None, None]:
         stream = Stream(self._open_log(name, since_ns))
         assembler = LineAssembler(since_ns=since_ns, skip=skip)
         try:
@@ -250,7 +252,7 @@ class DockerRuntime:
         )
         return config
 
-    def follow_lines(self, name: str) -> Iterator[LogLine | None]:
+    def follow_lines(self, name: str) -> Generator[LogLine | None, None, None]:
         """Follow a container's output from now on; what it printed before is left out."""
         since = int(datetime.now(tz=UTC).timestamp() * 1e9)
         yield from self._follow(name, since_ns=since, skip=0)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, Queue
@@ -28,7 +28,7 @@ class LocalProbe:
         self._endpoint = endpoint
         self._processes = state_dir / "processes"
 
-    def readings(self) -> Iterator[HostReading | None]:
+    def readings(self) -> Generator[HostReading | None, None, None]:
         """Yield readings; see :class:`cluster.ports.HostProbe`."""
         command = [sys.executable, "-m", "cluster.probe", "--processes", str(self._processes)]
         with subprocess.Popen(  # noqa: S603 - our own program
@@ -65,7 +65,7 @@ class DockerProbe:
         self._image = image
         self._instance = instance
 
-    def readings(self) -> Iterator[HostReading | None]:
+    def readings(self) -> Generator[HostReading | None, None, None]:
         """Yield readings; see :class:`cluster.ports.HostProbe`."""
         name = f"starling-probe-{self._instance}"
         self._runtime.ensure_probe(

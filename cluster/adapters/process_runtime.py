@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -146,7 +146,7 @@ class ProcessRuntime:
         # The log goes last but one and the folder last: half a removal is still a removal.
         shutil.rmtree(folder, ignore_errors=True)
 
-    def logs(self, name: str, *, after: str = "") -> Iterator[LogLine | None]:
+    def logs(self, name: str, *, after: str = "") -> Generator[LogLine | None, None, None]:
         folder = self._folder(name)
         path = folder / "log"
         offset = int(after or 0)
