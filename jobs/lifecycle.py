@@ -203,6 +203,22 @@ VERDICTS: Final[dict[Reason, Verdict]] = {
 }
 
 
+#: Ends that a person asked for; after one of these a job is never tried again.
+ASKED_FOR: Final = frozenset({Reason.CANCELLED, Reason.FORCE_ENDED})
+
+
+def overrides(reason: Reason, earlier: Reason | None) -> bool:
+    """Return whether a job that is being stopped for ``earlier`` is now stopped for ``reason``.
+
+    A person's wish goes before what the platform does by itself, and force goes before all.
+    """
+    if earlier is None:
+        return True
+    if reason is Reason.FORCE_ENDED:
+        return earlier is not Reason.FORCE_ENDED
+    return reason is Reason.CANCELLED and earlier not in ASKED_FOR | {Reason.WALLTIME}
+
+
 class ReplicaStatus(StrEnum):
     """Where one replica (one container) is."""
 

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 from celery import shared_task
@@ -15,6 +17,12 @@ from jobs import dispatch, execution, scheduling, services
 def _holder() -> str:
     """Return a name for a lease that no other task has, not even one in this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+def _spent(seconds: float) -> Callable[[], bool]:
+    """Return a question: are that many seconds over since now?"""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
 
 
 @shared_task(name="jobs.schedule_pending")
@@ -32,14 +40,15 @@ def replica_launch(replica_id: str) -> None:
 @shared_task(name="jobs.reconcile_host")
 def reconcile_host(name: str) -> None:
     """Compare one host's containers with the rows."""
-    execution.reconcile_host(name=name, holder=_holder(), now=timezone.now())
+    execution.reconcile_host(name=name, holder=_holder(), now=timezone.now(), over=_spent(20))
 
 
 @shared_task(name="jobs.reconcile_hosts")
 def reconcile_hosts() -> None:
-    """Ask for a pass over every host, each in a task of its own."""
+    """Ask for a pass over every host, each in a task of its own; end what no pass will end."""
     for name in cluster_selectors.hosts_to_visit(now=timezone.now()):
         dispatch.request_reconcile(name)
+    execution.finish_overdue(now=timezone.now(), over=_spent(20))
 
 
 @shared_task(name="jobs.dataset_unpack")

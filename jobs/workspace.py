@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
@@ -32,7 +33,18 @@ DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 JOB_UID: Final = 64000
 MAX_OUTPUT_FILES: Final = 10_000
 _KIT: Final = Path(__file__).parent / "runtime_kit"
-_MANIFEST: Final = ".starling.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What an attempt left.
+
+    Attributes:
+        left_out: How many files there were beyond what is listed.
+    """
+
+    files: list[OutputFile]
+    left_out: int = 0
 
 
 def prepare(replica: Replica) -> ContainerSpec:
@@ -51,8 +63,10 @@ def prepare(replica: Replica) -> ContainerSpec:
         Mount(source=str(work), target=f"{JOB_ROOT}/work", read_only=False),
         Mount(source=str(_kit()), target=f"{JOB_ROOT}/kit"),
     ]
-    for row in job.job_datasets.select_related("version__content"):
-        mounts.append(_dataset_mount(row.version.content, row.name))
+    mounts += [
+        _dataset_mount(row.version.content, row.name)
+        for row in job.job_datasets.select_related("version__content")
+    ]
     claims = cluster_selectors.claims_of([replica.public_id])
     environment = job.environment
     python = environment.python.replace("{state}", str(settings.STATE_DIR))
@@ -82,7 +96,9 @@ def prepare(replica: Replica) -> ContainerSpec:
 def command(job: Job) -> tuple[str, ...]:
     """Return what is run: the entry point, its arguments, then each parameter."""
     given = tuple(f"--{name}={_word(value)}" for name, value in job.parameters.items())
-    return ("python", job.entrypoint, *job.arguments, *given)
+    # A file whose name begins with a hyphen is a file all the same.
+    entrypoint = f"./{job.entrypoint}" if job.entrypoint.startswith("-") else job.entrypoint
+    return ("python", entrypoint, *job.arguments, *given)
 
 
 def variables(job: Job, replica: Replica) -> dict[str, str]:
@@ -112,18 +128,20 @@ def variables(job: Job, replica: Replica) -> dict[str, str]:
     return found
 
 
-def outputs(replica: Replica) -> list[OutputFile]:
+def outputs(replica: Replica) -> Outputs:
     """Return the regular files the program left, new or changed; links are never followed."""
     attempt = replica.attempt
     work = storage.attempt_dir(attempt.job.public_id, attempt.number, replica.rank)
     seeded = _manifest(work)
-    prefix = "" if replica.rank == 0 else f"rank{replica.rank}/"
+    prefix = f"rank{replica.rank}/" if attempt.job.replicas > 1 else ""
     found: list[OutputFile] = []
+    left_out = 0
     for path, stat in _regular_files(work):
-        if seeded.get(path) == [stat.st_size, stat.st_mtime_ns] or path == _MANIFEST:
+        if seeded.get(path) == [stat.st_size, stat.st_mtime_ns]:
             continue
         shown = prefix + path
-        if len(shown) > 1024:
+        if len(shown) > 1024 or len(found) >= MAX_OUTPUT_FILES:
+            left_out += 1
             continue
         found.append(
             OutputFile(
@@ -133,18 +151,16 @@ def outputs(replica: Replica) -> list[OutputFile]:
                 modified_at=datetime.fromtimestamp(stat.st_mtime, tz=UTC),
             )
         )
-        if len(found) >= MAX_OUTPUT_FILES:
-            break
-    return found
+    return Outputs(files=found, left_out=left_out)
 
 
 def output_path(job: Job, attempt: int, path: str) -> tuple[Path, str]:
     """Return the folder and the path below it of an output file, for safe opening."""
     rank, rest = 0, path
-    if path.startswith("rank"):
-        first, _, below = path.partition("/")
-        if below and first[4:].isdigit():
-            rank, rest = int(first[4:]), below
+    if job.replicas > 1:
+        first, _, rest = path.partition("/")
+        number = first.removeprefix("rank")
+        rank = int(number) if number.isascii() and number.isdigit() else 0
     return storage.attempt_dir(job.public_id, attempt, rank), rest
 
 
@@ -183,8 +199,13 @@ def _kit() -> Path:
     return target
 
 
+def _manifest_path(work: Path) -> Path:
+    """Return where it is noted what the folder was seeded with; out of the program's reach."""
+    return work.with_name(f"{work.name}.json")
+
+
 def _lay_out(work: Path, code: Path, *, owner: int | None) -> None:
-    if (work / _MANIFEST).exists():
+    if _manifest_path(work).exists():
         return
     if not code.is_dir():
         raise NotFoundError("code", code.name)
@@ -201,16 +222,17 @@ def _lay_out(work: Path, code: Path, *, owner: int | None) -> None:
         for path in [work, *work.rglob("*")]:  # type: ignore[assignment]
             os.chown(path, owner, owner)
     # Written last: a folder without it is laid out again.
-    (work / _MANIFEST).write_text(json.dumps(seeded))
+    draft = _manifest_path(work).with_suffix(".draft")
+    draft.write_text(json.dumps(seeded))
+    draft.rename(_manifest_path(work))
 
 
 def _manifest(work: Path) -> dict[str, list[int]]:
     try:
-        with storage.open_beneath(work, _MANIFEST) as stream:
-            found = json.load(stream)
-    except (NotFoundError, ValueError):
+        found: dict[str, list[int]] = json.loads(_manifest_path(work).read_text())
+    except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found
 
 
 def _regular_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -19,9 +19,10 @@ from jobs.selectors.datasets import (
 )
 from jobs.selectors.environments import environment_list, template_list
 from jobs.selectors.jobs import (
-    busy_hosts,
     finishing_jobs,
     following,
+    hostless_replicas,
+    hosts_failed_on,
     job_get,
     job_list,
     job_outputs,
@@ -37,7 +38,6 @@ from jobs.selectors.jobs import (
 __all__ = [
     "FilePage",
     "VersionPreview",
-    "busy_hosts",
     "code_files",
     "code_get",
     "code_text",
@@ -46,6 +46,8 @@ __all__ = [
     "environment_list",
     "finishing_jobs",
     "following",
+    "hostless_replicas",
+    "hosts_failed_on",
     "job_get",
     "job_list",
     "job_outputs",

@@ -1,8 +1,7 @@
 """Reads of jobs, attempts and the files they left."""
 
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
@@ -10,13 +9,15 @@ from django.db.models import Prefetch, QuerySet
 from cluster import selectors as cluster_selectors
 from cluster.core.resources import HostName, ResourceRequest
 from jobs.errors import NotFoundError
-from jobs.lifecycle import JobStatus, ReplicaStatus
+from jobs.lifecycle import VERDICTS, JobStatus, ReplicaStatus, RetryClass
 from jobs.models import Attempt, Job, OutputFile, Replica
 from jobs.models.ownership import administers
 from jobs.specification import DatasetChoice, JobSpecification
 
-#: How long after the end of a replica its log may still be coming.
-LOG_PATIENCE = timedelta(days=1)
+#: Ends for which not the program but its host is to blame.
+_HOST_FAULTS: Final = [
+    reason.value for reason, verdict in VERDICTS.items() if verdict.retry is RetryClass.PLATFORM
+]
 
 
 def job_list(*, user: Any) -> QuerySet[Job]:
@@ -112,12 +113,19 @@ def following() -> list[Replica]:
     )
 
 
-def request_of(job: Job, *, hosts_allowed: Iterable[str] | None = None) -> ResourceRequest:
+def request_of(
+    job: Job, *, hosts_allowed: Iterable[str] | None = None, hosts_excluded: Iterable[str] = ()
+) -> ResourceRequest:
     """Return a job as placement sees it.
 
     Args:
         hosts_allowed: Names of the hosts on which the environment may run; ``None`` for any.
+        hosts_excluded: Names of the hosts that failed it; forgiven where no other is left.
     """
+    allowed = None if hosts_allowed is None else frozenset(map(HostName, hosts_allowed))
+    excluded = frozenset(map(HostName, hosts_excluded))
+    if allowed is not None and allowed <= excluded:
+        excluded = frozenset()
     return ResourceRequest(
         key=str(job.public_id),
         replicas=job.replicas,
@@ -126,9 +134,8 @@ def request_of(job: Job, *, hosts_allowed: Iterable[str] | None = None) -> Resou
         gpus=job.gpus,
         gpu_memory_mib=job.gpu_memory_mib,
         gpu_model=job.gpu_model,
-        hosts_allowed=(
-            None if hosts_allowed is None else frozenset(HostName(name) for name in hosts_allowed)
-        ),
+        hosts_allowed=allowed,
+        hosts_excluded=excluded,
     )
 
 
@@ -160,11 +167,20 @@ def unfinished_on(host_name: str) -> list[Replica]:
     )
 
 
-def busy_hosts() -> list[str]:
-    """Return the hosts on which some replica is not yet dealt with to its end."""
-    return list(
-        Replica.objects.filter(removed_at=None).values_list("host_name", flat=True).distinct()
-    )
+def hostless_replicas() -> list[Replica]:
+    """Return the replicas that were not dealt with to their end when their host was removed."""
+    return list(Replica.objects.filter(host=None, removed_at=None).select_related("attempt__job"))
+
+
+def hosts_failed_on(jobs: Iterable[Job]) -> dict[int, frozenset[str]]:
+    """Return, by job's primary key, the hosts where the platform failed an attempt at it."""
+    failed: dict[int, set[str]] = {}
+    rows = Replica.objects.filter(
+        attempt__job__in=[job.pk for job in jobs], attempt__reason__in=_HOST_FAULTS
+    ).values_list("attempt__job_id", "host_name")
+    for job_id, host_name in rows:
+        failed.setdefault(job_id, set()).add(host_name)
+    return {job_id: frozenset(names) for job_id, names in failed.items()}
 
 
 def finishing_jobs() -> list[UUID]:

@@ -19,7 +19,7 @@ from jobs.signals import job_changed, job_transitioned
 
 
 @transaction.atomic
-def job_transition(
+def job_transition(  # noqa: PLR0913 - a move and everything that is told about it
     *,
     job_id: UUID,
     source: JobStatus,
@@ -49,7 +49,7 @@ def job_transition(
     if target is JobStatus.RUNNING:
         values["started_at"] = now
     if target is JobStatus.PENDING:
-        values |= {"pending_code": "not_evaluated_yet", "pending_text": ""}
+        values = {"pending_code": "not_evaluated_yet", "pending_text": ""} | values
     if reason is not None:
         values |= {"reason": reason, "reason_text": text}
     moved = Job.objects.filter(public_id=job_id, status=source).update(status=target, **values)
@@ -168,9 +168,27 @@ def replica_log_completed(*, replica_id: UUID, now: datetime) -> None:
 
 @transaction.atomic
 def outputs_store(
-    *, attempt: Attempt, replica: Replica, files: Sequence[OutputFile], now: datetime
+    *,
+    attempt: Attempt,
+    replica: Replica,
+    files: Sequence[OutputFile],
+    left_out: int,
+    now: datetime,
 ) -> None:
-    """Store the list of files that a replica left; done twice it is the same list."""
+    """Store the list of files that a replica left; done twice it is the same list.
+
+    Args:
+        left_out: How many more there were; the job's history says so.
+    """
+    listed = Replica.objects.filter(pk=replica.pk, outputs_listed_at=None)
+    if not listed.update(outputs_listed_at=now):
+        return
     OutputFile.objects.bulk_create(files, ignore_conflicts=True, batch_size=500)
-    Replica.objects.filter(pk=replica.pk).update(outputs_listed_at=now)
+    if left_out:
+        job_note(
+            job=attempt.job,
+            code="files_left_out",
+            text=f"{left_out} more files were left and are not listed; pack them into an archive.",
+            now=now,
+        )
     announce_change(attempt.job.public_id)

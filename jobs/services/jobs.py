@@ -1,47 +1,30 @@
 """Submitting, stopping, repeating and deleting jobs."""
 
-import json
-import re
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from cluster import selectors as cluster_selectors
 from cluster.core.placement.admission import admit
 from jobs import dispatch, storage
 from jobs.errors import (
-    InvalidInputError,
     NotFoundError,
     NotPossibleNowError,
     QuotaExceededError,
-    StaleTransitionError,
     UnsatisfiableError,
 )
-from jobs.lifecycle import JobStatus, Reason
-from jobs.models import (
-    CodeBundle,
-    Dataset,
-    DatasetVersion,
-    Environment,
-    Job,
-    JobDataset,
-    JobEvent,
-    Replica,
-    VersionState,
-)
-from jobs.selectors.environments import environment_list
+from jobs.lifecycle import JobStatus, Reason, overrides
+from jobs.models import Environment, Job, JobDataset, JobEvent, Replica
+from jobs.models.ownership import administers
 from jobs.selectors.jobs import job_get, job_specification, may_change, request_of, runnable_hosts
 from jobs.services.attempts import announce_change, job_transition
+from jobs.services.submission import check_specification
 from jobs.specification import JobSpecification
 
-_MOUNT_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-_PARAMETER_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
-_MAX_ARGUMENTS: Final = 200
-_MAX_TEXT_BYTES: Final = 64 * 1024
 _SHM_CAP_MIB: Final = 8192
 
 
@@ -53,17 +36,13 @@ def job_submit(*, owner: Any, specification: JobSpecification, now: datetime) ->
         QuotaExceededError: If the owner has too many jobs that are not yet at their end.
         UnsatisfiableError: If no host could ever hold it; says what would fit.
     """
-    environment = _environment(owner, specification)
-    code = _code(owner, specification)
-    versions = _versions(owner, specification)
-    _check_values(specification)
-    _check_quota(owner, specification)
+    parts = check_specification(owner=owner, specification=specification)
     job = Job(
         owner=owner,
         name=specification.name.strip(),
-        environment=environment,
-        code=code,
-        entrypoint=specification.entrypoint or code.entrypoint,
+        environment=parts.environment,
+        code=parts.code,
+        entrypoint=specification.entrypoint or parts.code.entrypoint,
         arguments=list(specification.arguments),
         parameters=dict(specification.parameters),
         template=specification.template,
@@ -78,11 +57,12 @@ def job_submit(*, owner: Any, specification: JobSpecification, now: datetime) ->
         max_retries=specification.max_retries,
         submitted_at=now,
     )
-    _check_satisfiable(job, environment, now=now)
+    _check_satisfiable(job, parts.environment, now=now)
     with transaction.atomic():
+        _check_quota(owner)
         job.save()
         JobDataset.objects.bulk_create(
-            JobDataset(job=job, version=version, name=name) for name, version in versions
+            JobDataset(job=job, version=version, name=name) for name, version in parts.versions
         )
         JobEvent.objects.create(
             job=job, at=now, target=JobStatus.PENDING, code="submitted", actor=owner
@@ -92,30 +72,38 @@ def job_submit(*, owner: Any, specification: JobSpecification, now: datetime) ->
     return job
 
 
+@transaction.atomic
 def job_cancel(
     *, job_id: UUID, actor: Any, now: datetime, reason: Reason = Reason.CANCELLED
 ) -> None:
     """End a job: at once while it waits, else by stopping its containers; idempotent.
 
+    Args:
+        reason: ``CANCELLED``, or ``FORCE_ENDED`` (admins only): no time for a last checkpoint, and
+            a host that does not answer is not waited for.
+
     Raises:
         NotFoundError: If there is none, or ``actor`` may not see or change it.
         NotPossibleNowError: If it has already ended in another way.
     """
-    job = changeable(job_id=job_id, actor=actor)
-    for _ in range(8):
-        job.refresh_from_db(fields=["status", "stop_reason"])
-        if job.status == JobStatus.CANCELLED or (
-            job.status in {JobStatus.STOPPING, JobStatus.FINISHING} and job.stop_reason
-        ):
-            return
-        if JobStatus(job.status).is_terminal or job.status == JobStatus.FINISHING:
-            raise NotPossibleNowError(f"The job {JobStatus(job.status).words} already.")
-        try:
-            job_stop(job=job, reason=reason, now=now, actor=actor)
-        except StaleTransitionError:
-            continue
+    if reason is Reason.FORCE_ENDED and not administers(actor):
+        raise NotFoundError("job", job_id)
+    job = Job.objects.select_for_update().get(pk=changeable(job_id=job_id, actor=actor).pk)
+    status = JobStatus(job.status)
+    if status is JobStatus.CANCELLED:
         return
-    raise NotPossibleNowError("The job changes too quickly to be cancelled; try again.")
+    if status.is_terminal:
+        raise NotPossibleNowError(f"The job {status.words} already.")
+    if status not in {JobStatus.STOPPING, JobStatus.FINISHING}:
+        job_stop(job=job, reason=reason, now=now, actor=actor)
+        return
+    if overrides(reason, Reason(job.stop_reason) if job.stop_reason else None):
+        job.stop_reason = reason
+        job.stop_requested_at = job.stop_requested_at or now
+        job.save(update_fields=["stop_reason", "stop_requested_at"])
+        JobEvent.objects.create(job=job, at=now, code=reason, actor=actor)
+        announce_change(job.public_id)
+        _nudge_hosts(job)
 
 
 def job_stop(*, job: Job, reason: Reason, now: datetime, actor: Any = None) -> None:
@@ -145,14 +133,17 @@ def job_stop(*, job: Job, reason: Reason, now: datetime, actor: Any = None) -> N
         stop_reason=reason,
         stop_requested_at=now,
     )
-    for host_name in Replica.objects.filter(attempt__job=job, removed_at=None).values_list(
-        "host_name", flat=True
-    ):
+    _nudge_hosts(job)
+
+
+def _nudge_hosts(job: Job) -> None:
+    there = Replica.objects.filter(attempt__job=job, removed_at=None)
+    for host_name in there.order_by("host_name").values_list("host_name", flat=True).distinct():
         dispatch.request_reconcile(host_name)
 
 
 def job_resubmit(*, job_id: UUID, actor: Any, now: datetime) -> Job:
-    """Submit a job once more as it was; the new one belongs to ``actor``.
+    """Submit a job once more as it was; the new one has the same owner.
 
     Raises:
         NotFoundError: If there is none, or ``actor`` may not see or change it.
@@ -193,55 +184,6 @@ def changeable(*, job_id: UUID, actor: Any) -> Job:
     return job
 
 
-def _environment(owner: Any, specification: JobSpecification) -> Environment:
-    found = environment_list(user=owner).filter(slug=specification.environment).first()
-    if found is None:
-        names = ", ".join(environment_list(user=owner).values_list("slug", flat=True)) or "none"
-        raise InvalidInputError(
-            {"environment": [f"Choose an environment that you may use: {names}."]}
-        )
-    return found
-
-
-def _code(owner: Any, specification: JobSpecification) -> CodeBundle:
-    found = CodeBundle.objects.for_user(owner).filter(public_id=specification.code).first()
-    if found is None:
-        raise InvalidInputError({"code": ["Bring the program first; this code is not yours."]})
-    entrypoint = specification.entrypoint
-    if entrypoint:
-        path = PurePosixPath(entrypoint)
-        inside = not path.is_absolute() and ".." not in path.parts
-        if not inside or not (storage.code_dir(found.sha256) / path).is_file():
-            raise InvalidInputError({"entrypoint": [f"There is no file {entrypoint!r} in it."]})
-    return found
-
-
-def _versions(owner: Any, specification: JobSpecification) -> list[tuple[str, DatasetVersion]]:
-    chosen: list[tuple[str, DatasetVersion]] = []
-    visible = Dataset.objects.for_user(owner)
-    for choice in specification.datasets:
-        version = DatasetVersion.objects.filter(
-            public_id=choice.version, dataset__in=visible
-        ).first()
-        if version is None:
-            raise InvalidInputError(
-                {"datasets": [f"There is no dataset version {choice.version}."]}
-            )
-        if version.state != VersionState.READY:
-            raise InvalidInputError(
-                {"datasets": [f"{version} is {VersionState(version.state).label}, not ready."]}
-            )
-        if not _MOUNT_NAME.match(choice.name):
-            raise InvalidInputError(
-                {"datasets": [f"{choice.name!r}: use letters, digits, dots, hyphens, at most 64."]}
-            )
-        chosen.append((choice.name, version))
-    names = [name for name, _ in chosen]
-    if len(set(names)) < len(names):
-        raise InvalidInputError({"datasets": ["Give every dataset a name of its own."]})
-    return chosen
-
-
 def _original(owner: Any, specification: JobSpecification) -> Job | None:
     if specification.cloned_from is None:
         return None
@@ -254,53 +196,9 @@ def _shm_mib(specification: JobSpecification) -> int:
     return max(64, min(_SHM_CAP_MIB, specification.memory_mib // 2))
 
 
-def _check_values(specification: JobSpecification) -> None:
-    problems: dict[str, list[str]] = {}
-    if not 1 <= len(specification.name.strip()) <= 120:
-        problems["name"] = ["Give the job a name of at most 120 characters."]
-    max_walltime_s = 3600 * settings.STARLING["MAX_WALLTIME_H"]
-    for name, low, high, unit in (
-        ("cpu_millis", 100, 1_024_000, "thousandths of a core"),
-        ("memory_mib", 64, 16_777_216, "MiB"),
-        ("gpus", 0, 64, "GPUs"),
-        ("walltime_s", 10, max_walltime_s, "seconds"),
-        ("max_retries", 0, 10, "retries"),
-    ):
-        if not low <= getattr(specification, name) <= high:
-            problems[name] = [f"Ask for {low} to {high} {unit}."]
-    for name in ("gpu_memory_mib", "shm_mib"):
-        value = getattr(specification, name)
-        if value is not None and not 1 <= value <= 16_777_216:
-            problems[name] = ["Ask for at least 1 MiB, or leave it empty."]
-    if (specification.shm_mib or 0) > specification.memory_mib:
-        problems["shm_mib"] = ["Shared memory counts as memory: ask for no more than that."]
-    if len(specification.gpu_model) > 80:
-        problems["gpu_model"] = ["Name a GPU model in at most 80 characters."]
-    problems |= _argument_problems(specification)
-    if problems:
-        raise InvalidInputError(problems)
-
-
-def _argument_problems(specification: JobSpecification) -> dict[str, list[str]]:
-    problems: dict[str, list[str]] = {}
-    arguments = specification.arguments
-    if len(arguments) > _MAX_ARGUMENTS or any("\0" in argument for argument in arguments):
-        problems["arguments"] = [f"At most {_MAX_ARGUMENTS} arguments, without NUL characters."]
-    elif sum(len(argument.encode()) for argument in arguments) > _MAX_TEXT_BYTES:
-        problems["arguments"] = ["Together at most 64 KiB; put larger texts into a file."]
-    for name, value in specification.parameters.items():
-        if not _PARAMETER_NAME.match(name):
-            problems["parameters"] = [f"{name!r} is not a name: a letter, then letters and digits."]
-        elif not isinstance(value, str | int | float | bool):
-            problems["parameters"] = [f"{name}: give a text, a number, or yes or no."]
-        elif isinstance(value, str) and "\0" in value:
-            problems["parameters"] = [f"{name}: leave out the NUL character."]
-    if len(json.dumps(specification.parameters, default=str).encode()) > _MAX_TEXT_BYTES:
-        problems["parameters"] = ["Together at most 64 KiB; put larger texts into a file."]
-    return problems
-
-
-def _check_quota(owner: Any, specification: JobSpecification) -> None:
+def _check_quota(owner: Any) -> None:
+    # The owner's row is the lock: two requests at once cannot both take the last place.
+    get_user_model().objects.select_for_update().get(pk=owner.pk)
     limit = owner.max_active_jobs
     if limit is None:
         limit = int(settings.STARLING["MAX_ACTIVE_JOBS"])
@@ -313,8 +211,6 @@ def _check_quota(owner: Any, specification: JobSpecification) -> None:
             used=active,
             asked=1,
         )
-    if owner.max_gpus is not None and specification.gpus > owner.max_gpus:
-        raise InvalidInputError({"gpus": [f"Your jobs may ask for {owner.max_gpus} GPUs at most."]})
 
 
 def _check_satisfiable(job: Job, environment: Environment, *, now: datetime) -> None:

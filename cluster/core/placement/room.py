@@ -150,7 +150,10 @@ def _amount_short(request: ResourceRequest, rooms: Sequence[Room], *, ever: bool
     if request.gpus:
         found = _gpu_short(request, rooms)
         if found is not None:
-            return deferral(*found[:2], **found[2])
+            constraint, text, evidence = found
+            return Deferral(
+                key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
+            )
     most_cpu = max(room.cpu_millis for room in rooms)
     if request.cpu_millis > most_cpu:
         return deferral(
