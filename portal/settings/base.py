@@ -236,8 +236,9 @@ KNOX_TOKEN_MODEL = "portal.ApiToken"  # noqa: S105 - a model's name
 
 # What the product itself is told; each is described in docs/operations.md.
 STARLING: dict[str, Any] = {
-    # Names this installation on the containers it starts; a second portal on one engine differs.
-    "INSTANCE": env.text("STARLING_INSTANCE", "default"),
+    # Names this installation on the containers it starts; a portal removes containers of its own
+    # name that it does not know, so a second portal on one engine must differ.
+    "INSTANCE": env.text("STARLING_INSTANCE", env.instance_name(SECRET_KEY)),
     # The process runtime runs a student's code as the portal's own user: for one's own machine.
     "PROCESS_RUNTIME": env.flag("STARLING_PROCESS_RUNTIME", default=False),
     # The image with Python in which the probe runs on container hosts.

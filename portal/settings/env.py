@@ -112,6 +112,11 @@ def database(url: str, state: Path) -> dict[str, Any]:
     )
 
 
+def instance_name(key: str) -> str:
+    """Return a name that no other installation has; what it starts on a host carries it."""
+    return hashlib.sha256(b"instance:" + key.encode()).hexdigest()[:12]
+
+
 def secret_key(state: Path) -> str:
     """Return the signing key: the variable's, or one made once and kept in ``state``."""
     given = text("STARLING_SECRET_KEY")
