@@ -356,7 +356,10 @@ def dataset_delete(*, dataset_id: UUID, actor: Any, now: datetime) -> None:
         for use in uses
     )
     uses.delete()
-    Upload.objects.filter(version__dataset=dataset).delete()
+    for upload in Upload.objects.filter(version__dataset=dataset):
+        path = storage.upload_path(upload.public_id)
+        transaction.on_commit(partial(path.unlink, missing_ok=True))
+        upload.delete()
     dataset.delete()
     dispatch.request_upload_sweep()
 

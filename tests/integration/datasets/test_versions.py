@@ -298,7 +298,7 @@ class TestUpload:
     ) -> None:
         upload = self.create(student, now)
 
-        def chunks():  # noqa: ANN202
+        def chunks():
             yield b"abc"
             services.upload_abandon(upload_id=upload.public_id, actor=student)
             yield b"def"
@@ -433,14 +433,19 @@ class TestDelete:
 
         assert not Dataset.objects.exists()
 
-    def test_one_that_is_deleted_while_it_is_unpacked_leaves_nothing(
-        self, student: User, receive: Receive, now: datetime, state: Path
+    def test_one_that_is_deleted_while_it_waits_leaves_nothing(
+        self,
+        student: User,
+        receive: Receive,
+        now: datetime,
+        state: Path,
+        django_capture_on_commit_callbacks: Callable[..., object],
     ) -> None:
         version = receive(student, b"1")
-        services.dataset_delete(dataset_id=version.dataset.public_id, actor=student, now=now)
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            services.dataset_delete(dataset_id=version.dataset.public_id, actor=student, now=now)
 
         assert services.dataset_unpack(version_id=version.public_id, now=now)
-        services.sweep_uploads(now=now + timedelta(days=999_99))
 
         assert not any((state / "uploads").iterdir())
 
