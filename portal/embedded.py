@@ -14,6 +14,7 @@ appendonly yes
 appendfsync everysec
 save ""
 maxmemory-policy noeviction
+loglevel warning
 daemonize no
 """
 

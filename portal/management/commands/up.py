@@ -33,6 +33,8 @@ class Command(BaseCommand):
         host, port, web = options["host"], options["port"], not options["no_web"]
         if web:
             _check_port(host, port)
+        # The server of static files wants its folder, also while it is empty.
+        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
         echo = _echo(quiet=options["quiet"])
         try:
             found = programs(host=host, port=port, workers=options["workers"], web=web)
