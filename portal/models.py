@@ -45,7 +45,7 @@ class AccountManager(UserManager["User"]):
         return super().create_superuser(username, email, password, **extra_fields)
 
 
-class User(AbstractUser):
+class User(AbstractUser):  # type: ignore[django-manager-missing] # of knox's tokens
     """An account; quotas that are not set are the site's."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -68,7 +68,7 @@ class User(AbstractUser):
         super().save(*args, **kwargs)
 
 
-class ApiToken(AbstractAuthToken):
+class ApiToken(AbstractAuthToken):  # type: ignore[misc] # knox is not typed
     """A named, expiring token of a REST client; only its hash is kept."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)

@@ -23,7 +23,8 @@ class AccountUse:
 
 def token_list(user: User) -> QuerySet[ApiToken]:
     """Return the user's tokens, the newest first; expired ones too."""
-    return ApiToken.objects.filter(user=user).order_by("-created")
+    tokens: QuerySet[ApiToken] = ApiToken.objects.filter(user=user).order_by("-created")
+    return tokens
 
 
 def account_use(user: User) -> AccountUse:

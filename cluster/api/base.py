@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 #: What a public id looks like in a route; any other text is no address at all.
 UUID_PATTERN: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-HOST_PATTERN: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+HOST_PATTERN: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
 
 class StrictSerializer(serializers.Serializer):
@@ -73,6 +73,16 @@ class QueryParameters:
             return int(raw)
         raise ValidationError({name: [f"must be a whole number from {minimum} to {maximum}"]})
 
+    def signed_integer(self, name: str, default: int, *, minimum: int, maximum: int) -> int:
+        """Return a whole number that may be below zero."""
+        raw = self._query.get(name, "")
+        if not raw.startswith("-"):
+            return self.integer(name, default, minimum=max(0, minimum), maximum=maximum)
+        rest = raw[1:]
+        if rest.isascii() and rest.isdigit() and len(rest) <= 16 and -int(rest) >= minimum:
+            return -int(rest)
+        raise ValidationError({name: [f"must be a whole number from {minimum} to {maximum}"]})
+
     def optional_integer(self, name: str, *, minimum: int = 0, maximum: int = 2**31) -> int | None:
         """Return a whole number, or ``None`` where it is not given."""
         if self._query.get(name) is None:
@@ -89,6 +99,8 @@ class QueryParameters:
             value: datetime = moment.to_internal_value(raw)
         except ValidationError as error:
             raise ValidationError({name: error.detail}) from error
+        if not 2000 <= value.year < 2200:
+            raise ValidationError({name: ["must be in the years 2000 to 2199"]})
         return value
 
 

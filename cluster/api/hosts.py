@@ -1,4 +1,4 @@
-"""REST views of hosts, GPUs and the cluster as a whole."""
+"""REST views of hosts and GPUs."""
 
 from typing import Any
 
@@ -10,7 +10,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
-from rest_framework.views import APIView
 
 from cluster import selectors, services
 from cluster.api.base import HOST_PATTERN, IsAdminOrReadOnly, refuse_unknown
@@ -22,7 +21,6 @@ from cluster.api.serializers import (
     HostModeSerializer,
     HostSerializer,
     NewHostSerializer,
-    SnapshotSerializer,
 )
 from cluster.models import Gpu, Host, HostMode
 
@@ -155,14 +153,3 @@ class GpuViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         services.gpu_set_enabled(gpu_id=gpu.pk, is_enabled=form.validated_data["is_enabled"])
         gpu.refresh_from_db()
         return Response(GpuSerializer(gpu).data)
-
-
-class ClusterView(APIView):
-    """The cluster as a whole."""
-
-    @extend_schema(tags=["hosts"], summary="See what is free", responses={200: SnapshotSerializer})
-    def get(self, request: Request) -> Response:
-        """Return every host and GPU with what is claimed of it at this moment."""
-        refuse_unknown(request, ())
-        snapshot = selectors.cluster_snapshot(now=timezone.now())
-        return Response(SnapshotSerializer(snapshot).data)

@@ -162,36 +162,3 @@ class GpuSwitchSerializer(StrictSerializer):
     """Whether jobs may have a GPU."""
 
     is_enabled = serializers.BooleanField()
-
-
-class GpuStateSerializer(serializers.Serializer):
-    """One GPU and what is claimed of it."""
-
-    uuid = serializers.CharField()
-    model = serializers.CharField()
-    memory_total_mib = serializers.IntegerField()
-    memory_claimed_mib = serializers.IntegerField()
-    claims = serializers.IntegerField()
-    exclusive = serializers.BooleanField()
-    health = serializers.CharField()
-    reason = serializers.CharField(allow_blank=True)
-
-
-class HostStateSerializer(serializers.Serializer):
-    """One host and what is claimed of it."""
-
-    name = serializers.CharField()
-    cpu_millis = serializers.IntegerField()
-    cpu_claimed_millis = serializers.IntegerField()
-    memory_mib = serializers.IntegerField()
-    memory_claimed_mib = serializers.IntegerField()
-    schedulable = serializers.BooleanField()
-    reason = serializers.CharField(allow_blank=True)
-    gpus = GpuStateSerializer(many=True)
-
-
-class SnapshotSerializer(serializers.Serializer):
-    """What all hosts hold at one moment."""
-
-    taken_at = serializers.DateTimeField()
-    hosts = HostStateSerializer(many=True)

@@ -27,7 +27,7 @@ _INT32 = 2**31 - 1
 class EnvironmentSerializer(serializers.ModelSerializer[Environment]):
     """A set of software that programs run in."""
 
-    hosts = serializers.SlugRelatedField(
+    hosts: Any = serializers.SlugRelatedField(
         slug_field="name", many=True, read_only=True, help_text="none: every host"
     )
 
@@ -48,7 +48,7 @@ class TemplateParameterSerializer(serializers.Serializer):
 class TemplateSerializer(serializers.ModelSerializer[JobTemplate]):
     """A script with sensible defaults."""
 
-    environment = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    environment: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     parameters = TemplateParameterSerializer(many=True, read_only=True)
 
     class Meta:
@@ -327,7 +327,9 @@ class NewJobSerializer(StrictSerializer):
         required=False,
         help_text="each becomes --name=value after the arguments",
     )
-    datasets = DatasetChoiceSerializer(many=True, required=False, max_length=32)
+    datasets: Any = serializers.ListSerializer(
+        child=DatasetChoiceSerializer(), required=False, max_length=32
+    )
     cpu_millis = serializers.IntegerField(
         required=False, min_value=100, max_value=1_024_000, help_text="thousandths of a core"
     )

@@ -15,6 +15,8 @@ from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.errors import NotFoundError
+
 BLOCK_BYTES: Final = 256 * 1024
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z", re.ASCII)
 #: What a browser may show as it is; any other file of a stranger is only ever saved.
@@ -121,6 +123,9 @@ class _Outlet:
     def flush(self) -> None:
         """Nothing to do: there is no buffer beneath."""
 
+    def close(self) -> None:
+        """Nothing to do: nothing was opened."""
+
     def take(self) -> bytes:
         taken, self._parts = b"".join(self._parts), []
         return taken
@@ -136,10 +141,8 @@ def zipped(
         open_member: Opens the file of a path; what has vanished meanwhile is named in a note at
             the archive's end instead of spoiling the rest.
     """
-    from jobs.errors import NotFoundError
-
     outlet, missing = _Outlet(), []
-    with zipfile.ZipFile(outlet, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[arg-type] # write and flush are all that is asked of it
+    with zipfile.ZipFile(outlet, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path, changed_at in members:
             try:
                 file = open_member(path)

@@ -46,7 +46,7 @@ def _find(secret: bytes) -> ApiToken:
     except UnicodeDecodeError:
         raise AuthenticationFailed("this token is not known") from None
     # The hash of a long random text is looked up whole; there is nothing to compare in steps.
-    token = ApiToken.objects.select_related("user").filter(digest=digest).first()
+    token: ApiToken | None = ApiToken.objects.select_related("user").filter(digest=digest).first()
     if token is None:
         raise AuthenticationFailed("this token is not known, or was revoked")
     if token.expiry is not None and token.expiry <= now:

@@ -1,6 +1,6 @@
 """Makes a POST safe to send again: one key, one act, one answer."""
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal import services
+from portal.models import User
 
 HEADER: Final = "Idempotency-Key"
 KEY_PARAMETER: Final = OpenApiParameter(
@@ -38,7 +39,7 @@ class IdempotentCreate:
             answer: Response = make(request, *args, **kwargs)
             return answer
         result = services.idempotent(
-            user=request.user,
+            user=cast("User", request.user),
             scope=self.idempotency_scope,
             key=key,
             request_fingerprint=services.fingerprint(request.data),

@@ -45,7 +45,7 @@ class KeysetPagination(CursorPagination):
         return 1 <= size <= self.max_page_size
 
     def paginate_queryset(
-        self, queryset: QuerySet[Any], request: Request, view: Any = None
+        self, queryset: Any, request: Request, view: Any = None
     ) -> list[Any] | None:
         """Return the page that the cursor asks for.
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import TemplateHTMLRenderer
 from rest_framework.request import Request
@@ -38,7 +39,6 @@ _WORDS: Final[dict[str, str]] = {
     "403": "You may not do this, or your quota is used up.",
     "404": "There is no such thing, or it is not yours to see.",
     "405": "This method does nothing here.",
-    "406": "The answer cannot be had in the media type of `Accept`.",
     "409": "It does not fit the state of the thing; the message says what does.",
     "410": "It is over; begin again.",
     "412": "The upload protocol's version is not spoken here.",
@@ -53,7 +53,7 @@ _WORDS: Final[dict[str, str]] = {
     "504": "The host does not answer.",
     "507": "The disk of the portal is full.",
 }
-_ALWAYS: Final = ("400", "401", "403", "404", "405", "406", "429")
+_ALWAYS: Final = ("400", "401", "403", "404", "405", "429")
 _WITH_BODY: Final = ("409", "413", "415", "422")
 _BY_TAG: Final = {"uploads": ("410", "412", "423", "460", "507"), "hosts": ("409", "502", "504")}
 
@@ -89,7 +89,7 @@ def _describe(method: str, operation: dict[str, Any]) -> None:
         responses[status] = {"$ref": f"#/components/responses/Error{status}"}
 
 
-class ApiTokenScheme(OpenApiAuthenticationExtension):
+class ApiTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call] # drf-spectacular registers it so
     """Describes the tokens of the account page."""
 
     target_class = "portal.api.authentication.ApiTokenAuthentication"
@@ -111,7 +111,8 @@ class SchemaView(SpectacularAPIView):
     """The OpenAPI document; it says nothing that is not in the handbook, so anybody may read it."""
 
     permission_classes = [AllowAny]
-    throttle_classes = []
+    # As YAML or as JSON: what ``Accept`` or ``?format`` asks for.
+    content_negotiation_class = DefaultContentNegotiation
 
 
 class DocsView(SpectacularSwaggerSplitView):
@@ -125,4 +126,5 @@ class DocsView(SpectacularSwaggerSplitView):
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Return the page, or its script where ``?script`` asks for it."""
-        return super().get(request, *args, **kwargs)
+        answer: Response = super().get(request, *args, **kwargs)  # type: ignore[no-untyped-call] # drf-spectacular's
+        return answer

@@ -42,7 +42,7 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
 
     def get_starts_with(self, token: ApiToken) -> str:
         """Return the first characters of the secret, which open nothing."""
-        return token.token_key[:10]
+        return str(token.token_key)[:10]
 
 
 class MadeTokenSerializer(TokenSerializer):

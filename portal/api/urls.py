@@ -7,7 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.routers import SimpleRouter
 
-from cluster.api.hosts import ClusterView, GpuViewSet, HostViewSet
+from cluster.api.hosts import GpuViewSet, HostViewSet
 from jobs.api import uploads
 from jobs.api.catalogue import CodeViewSet, EnvironmentViewSet, TemplateViewSet
 from jobs.api.datasets import DatasetViewSet
@@ -31,7 +31,6 @@ v1: list[URLPattern | URLResolver] = [
     path("schema/", SchemaView.as_view(), name="schema"),
     path("docs/", DocsView.as_view(), name="docs"),
     path("me/", MeView.as_view(), name="me"),
-    path("cluster/", ClusterView.as_view(), name="cluster"),
     *monitoring_urls,
     *uploads.urlpatterns,
     *router.urls,
