@@ -54,15 +54,17 @@ def code_create(
     with storage.Tree.building(f"code-{uuid4()}", _LIMITS) as tree:
         kind, found = makers[suffix](tree, filename, content, entrypoint)
         summary = tree.seal()
-        tree.publish_files(storage.code_dir(summary.sha256))
-    bundle, _ = CodeBundle.objects.get_or_create(
-        owner=owner,
-        kind=kind,
-        filename=filename,
-        sha256=summary.sha256,
-        entrypoint=found,
-        defaults={"size_bytes": summary.size_bytes, "created_at": now},
-    )
+        with storage.locked(storage.contents_lock(), wait=True):
+            tree.publish_files(storage.code_dir(summary.sha256))
+            bundle, _ = CodeBundle.objects.update_or_create(
+                owner=owner,
+                kind=kind,
+                filename=filename,
+                sha256=summary.sha256,
+                entrypoint=found,
+                # Brought again, it is as young as a new one: nobody removes it meanwhile.
+                defaults={"size_bytes": summary.size_bytes, "created_at": now},
+            )
     return bundle
 
 

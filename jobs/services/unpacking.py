@@ -12,11 +12,11 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import ProtectedError, Q
 
 from jobs import dispatch, storage
 from jobs.errors import ArchiveTooLargeError, UnsafeArchiveError
-from jobs.models import Content, DatasetVersion, Upload, VersionState
+from jobs.models import CodeBundle, Content, DatasetVersion, Upload, VersionState
 from jobs.models.dataset import UploadState
 from jobs.selectors.datasets import storage_quota_bytes, storage_used_bytes
 from jobs.services.datasets import content_for, version_settle
@@ -65,17 +65,20 @@ def dataset_unpack(*, version_id: UUID, now: datetime, brief: bool = False) -> b
 
 def unpack_pending(*, now: datetime) -> int:
     """Unpack what waits, one after the other; return how many. Where enough others do, none."""
-    done = 0
     for place in range(_PLACES):
         with suppress(storage.Busy):
-            done += _drain(storage.unpacking_lock(f"place-{place}"), now)
-            return done
-    return done
+            return _drain(_place(place), now)
+    return 0
 
 
 def unpacker_start() -> None:
-    """Start a program that unpacks what waits, in a session of its own: no task waits for it."""
+    """Start a program that unpacks what waits, in a session of its own: no task waits for it.
+
+    Where enough of them run, none is started: each goes on until nothing waits.
+    """
     _unpackers[:] = [process for process in _unpackers if process.poll() is None]
+    if len(_unpackers) >= _PLACES or not _has_free_place():
+        return
     _unpackers.append(
         subprocess.Popen(  # noqa: S603 - our own program, no argument from outside
             [sys.executable, str(Path(settings.BASE_DIR, "manage.py")), "unpack_datasets"],
@@ -93,6 +96,7 @@ def sweep_uploads(*, now: datetime) -> None:
     _remove_stray_files(now)
     for content in Content.objects.filter(versions=None):
         content_collect(sha256=content.sha256)
+    _remove_unused_code(now)
 
 
 def content_collect(*, sha256: str) -> bool:
@@ -112,6 +116,17 @@ def content_collect(*, sha256: str) -> bool:
     storage.remove_tree(storage.preview_dir(sha256))
     logger.info("content removed", extra={"sha256": sha256})
     return True
+
+
+def _has_free_place() -> bool:
+    for place in range(_PLACES):
+        with suppress(storage.Busy), storage.locked(_place(place), wait=False):
+            return True
+    return False
+
+
+def _place(number: int) -> Path:
+    return storage.unpacking_lock(f"place-{number}")
 
 
 def _drain(place: Path, now: datetime) -> int:
@@ -267,6 +282,17 @@ def _remove_stray_files(now: datetime) -> None:
         with suppress(storage.Busy), storage.locked(storage.unpacking_lock(path.name), wait=False):
             storage.remove_tree(path)
             storage.unpacking_lock(path.name).unlink(missing_ok=True)
+
+
+def _remove_unused_code(now: datetime) -> None:
+    """Remove bundles that no job was made of, and the files that no bundle has."""
+    unused = CodeBundle.objects.filter(jobs=None, created_at__lte=now - _ROW_AGE)
+    for bundle in unused:
+        with storage.locked(storage.contents_lock(), wait=True):
+            with suppress(ProtectedError):
+                bundle.delete()
+            if not CodeBundle.objects.filter(sha256=bundle.sha256).exists():
+                storage.remove_tree(storage.code_dir(bundle.sha256))
 
 
 def _older(folder: Path, oldest: float) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
 import io
@@ -11,6 +12,7 @@ import random
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -129,6 +131,7 @@ class Zeros(io.RawIOBase):
     """As many zeros as one likes, without the memory."""
 
     def __init__(self, length: int) -> None:
+        super().__init__()
         self.length, self.at = length, 0
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -312,3 +315,31 @@ def test_a_file_larger_than_the_quota_is_refused_before_a_byte_is_sent(portal: P
 
     assert refused.value.status_code == 413
     assert json.loads(refused.value.response_content)["code"] == "quota_exceeded"
+
+
+def test_an_unpacker_that_is_killed_is_followed_by_one_that_begins_anew(portal: Portal) -> None:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for name in ("first", "second"):
+            member = tarfile.TarInfo(name)
+            member.size = 400 * MIB
+            archive.addfile(member, Zeros(member.size))  # type: ignore[arg-type]
+    content = gzip.compress(plain.getbuffer(), 1)
+    portal.client().uploader(
+        file_stream=io.BytesIO(content), metadata={"filename": "zeros.tar.gz", "dataset": "zeros"}
+    ).upload()
+    states = "list(DatasetVersion.objects.filter(dataset__name='zeros').values_list('state'))"
+    unpacker = subprocess.Popen(
+        [sys.executable, "manage.py", "unpack_datasets"], cwd=ROOT, env=portal.environment
+    )
+
+    staging = portal.state / "staging"
+    wait_until(lambda: any(staging.glob("*/files/first")), "the first file is being written")
+    unpacker.kill()
+    unpacker.wait(20)
+
+    assert portal.rows(states) == [["unpacking"]]
+    portal.manage("unpack_datasets")
+    assert portal.rows(states) == [["ready"]]
+    assert not any(staging.iterdir())
+    assert not any((portal.state / "run").glob("unpack-*-*-*-*-*.lock"))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -9,7 +11,7 @@ from uuid import UUID
 import pytest
 from PIL import Image
 
-from jobs import dispatch, selectors, services, storage
+from jobs import dispatch, selectors, services, storage, tasks
 from jobs.errors import (
     InvalidInputError,
     NotFoundError,
@@ -19,11 +21,23 @@ from jobs.errors import (
     UploadLockedError,
     UploadOffsetError,
 )
-from jobs.models import Content, Dataset, DatasetVersion, Upload, VersionState
+from jobs.lifecycle import JobStatus
+from jobs.models import (
+    CodeBundle,
+    Content,
+    Dataset,
+    DatasetVersion,
+    Job,
+    JobDataset,
+    JobEvent,
+    Upload,
+    VersionState,
+)
 from jobs.models.dataset import UploadState
 from jobs.signals import dataset_changed
 from portal.models import User
 from tests.factories.datasets import UploadFactory
+from tests.factories.jobs import JobFactory
 from tests.integration.datasets.conftest import sha256
 from tests.unit.storage.archives import tar_member, tarred, zipped
 
@@ -448,6 +462,81 @@ class TestDelete:
         assert services.dataset_unpack(version_id=version.public_id, now=now)
 
         assert not any((state / "uploads").iterdir())
+
+    def test_one_that_a_job_uses_stays_until_the_job_is_over(
+        self, student: User, receive: Receive, unpack: Unpack, now: datetime
+    ) -> None:
+        version = unpack(receive(student, b"1"))
+        job = JobFactory(owner=student, name="training")
+        JobDataset.objects.create(job=job, version=version, name="data")
+        dataset_id = version.dataset.public_id
+
+        with pytest.raises(NotPossibleNowError, match="training"):
+            services.dataset_delete(dataset_id=dataset_id, actor=student, now=now)
+
+        Job.objects.update(status=JobStatus.SUCCEEDED)
+        services.dataset_delete(dataset_id=dataset_id, actor=student, now=now)
+
+        assert not Dataset.objects.exists()
+        event = JobEvent.objects.get(job=job, code="dataset_deleted")
+        assert (event.text, event.actor) == ("The dataset digits, version 1, was deleted.", student)
+
+
+class TestTask:
+    def test_a_small_version_is_unpacked_by_the_task(
+        self, student: User, receive: Receive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        version = receive(student, b"1")
+        monkeypatch.setattr(services, "unpacker_start", pytest.fail)
+
+        tasks.dataset_unpack(str(version.public_id))
+
+        version.refresh_from_db()
+        assert version.state == VersionState.READY
+
+    def test_a_large_one_by_a_program_of_its_own(
+        self, student: User, receive: Receive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        version = receive(student, zipped([("zeros", bytes(80 << 20))]), "a.zip")
+        started: list[bool] = []
+        monkeypatch.setattr(services, "unpacker_start", lambda: started.append(True))
+
+        tasks.dataset_unpack(str(version.public_id))
+
+        assert started == [True]
+
+    def test_no_program_is_started_where_every_place_is_taken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(subprocess, "Popen", pytest.fail)
+
+        with ExitStack() as held:
+            for place in range(2):
+                lock = storage.unpacking_lock(f"place-{place}")
+                held.enter_context(storage.locked(lock, wait=False))
+            services.unpacker_start()
+
+
+class TestUnusedCode:
+    def test_code_of_no_job_goes_after_a_week_and_its_files_with_the_last_bundle(
+        self, student: User, other_student: User, now: datetime
+    ) -> None:
+        mine, theirs = (
+            services.code_create(owner=owner, filename="a.py", content=b"1", now=now)
+            for owner in (student, other_student)
+        )
+        used = JobFactory(owner=other_student, code=theirs)
+
+        services.sweep_uploads(now=now + timedelta(days=6))
+        assert CodeBundle.objects.count() == 2
+
+        services.sweep_uploads(now=now + timedelta(days=8))
+        assert list(CodeBundle.objects.all()) == [theirs]
+        assert storage.code_dir(mine.sha256).exists()
+
+        used.delete()
+        services.sweep_uploads(now=now + timedelta(days=8))
+        assert not storage.code_dir(mine.sha256).exists()
 
 
 class TestSharing:
