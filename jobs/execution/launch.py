@@ -65,7 +65,9 @@ def _launchable(replica_id: UUID) -> Replica | None:
         Replica.objects.filter(
             public_id=replica_id,
             status=ReplicaStatus.PLACED,
-            attempt__job__status=JobStatus.PLACED,
+            attempt__finished_at=None,
+            # Running already: another of its gang was first.
+            attempt__job__status__in=[JobStatus.PLACED, JobStatus.RUNNING],
         )
         .select_related("attempt__job__environment", "attempt__job__code", "host")
         .first()

@@ -157,7 +157,7 @@ def _not_running(replica: Replica, *, now: datetime) -> None:
 
 
 def _not_started(replica: Replica, *, now: datetime) -> None:
-    if replica.attempt.job.status == JobStatus.PLACED:
+    if replica.attempt.job.status in {JobStatus.PLACED, JobStatus.RUNNING}:
         launch.replica_launch(replica_id=replica.public_id, now=now)
     elif writes.launch_begin(replica_id=replica.public_id, until=now + launch.TURN, now=now):
         reason = endings.asked_reason(replica) or Reason.LAUNCH_FAILED

@@ -12,6 +12,7 @@ from cluster import selectors as cluster_selectors
 from cluster.core.placement.admission import admit
 from jobs import dispatch, storage
 from jobs.errors import (
+    InvalidInputError,
     NotFoundError,
     NotPossibleNowError,
     QuotaExceededError,
@@ -150,6 +151,11 @@ def job_resubmit(*, job_id: UUID, actor: Any, now: datetime) -> Job:
         InvalidInputError: If something it needs is gone.
     """
     job = changeable(job_id=job_id, actor=actor)
+    deleted = job.events.filter(code="dataset_deleted").first()
+    if deleted is not None:
+        raise InvalidInputError(
+            {"datasets": [f"{deleted.text} Change the job and choose another."]}
+        )
     return job_submit(owner=job.owner, specification=job_specification(job), now=now)
 
 
