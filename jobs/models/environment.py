@@ -27,6 +27,8 @@ class Environment(models.Model):
         Host, blank=True, related_name="environments", help_text="none chosen: every host"
     )
     position = models.PositiveSmallIntegerField(default=100)
+    # Sum over the values that came with the product; other values are an admin's, and stay.
+    shipped = models.CharField(max_length=64, blank=True, editable=False)
 
     class Meta:
         ordering = ["position", "name"]
@@ -58,6 +60,7 @@ class JobTemplate(models.Model):
     walltime_s = models.PositiveIntegerField(default=3600)
     is_enabled = models.BooleanField(default=True)
     position = models.PositiveSmallIntegerField(default=100)
+    shipped = models.CharField(max_length=64, blank=True, editable=False)
 
     class Meta:
         ordering = ["position", "title"]
