@@ -210,6 +210,11 @@ def _sha256(version: DatasetVersion) -> str:
             f"version {version.number} of {version.dataset.name} is {version.get_state_display()}"
             " and has no files to show"
         )
+    if not storage.content_index(version.content.sha256).is_file():
+        raise NotPossibleNowError(
+            f"the files of version {version.number} of {version.dataset.name} are not on the"
+            " portal's disk; tell its administrators"
+        )
     return version.content.sha256
 
 

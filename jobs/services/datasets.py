@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max
 
 from jobs import dispatch, storage
@@ -117,6 +117,7 @@ def upload_append(
             upload = _open_upload(upload_id, actor, now)
             if offset != upload.offset_bytes:
                 raise UploadOffsetError(offset=offset, expected=upload.offset_bytes)
+            _let_database_go()
             end = file.append(
                 chunks,
                 offset=offset,
@@ -192,6 +193,13 @@ def _note_offset(upload: Upload, offset: int, *, expires_at: datetime) -> None:
     if not moved:
         raise UploadGoneError("the upload was given up meanwhile; begin a new one")
     upload.expires_at = expires_at
+    _let_database_go()
+
+
+def _let_database_go() -> None:
+    """Give the connection back while bytes arrive: a slow line would hold it for minutes."""
+    if not connection.in_atomic_block:
+        connection.close()
 
 
 def _upload_lifetime() -> timedelta:

@@ -12,14 +12,14 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import ProtectedError, Q
+from django.db.models import F, ProtectedError, Q
 
 from jobs import dispatch, storage
-from jobs.errors import ArchiveTooLargeError, UnsafeArchiveError
+from jobs.errors import ArchiveTooLargeError, UnsafeArchiveError, UploadGoneError
 from jobs.models import CodeBundle, Content, DatasetVersion, Upload, VersionState
 from jobs.models.dataset import UploadState
 from jobs.selectors.datasets import storage_quota_bytes, storage_used_bytes
-from jobs.services.datasets import content_for, version_settle
+from jobs.services.datasets import content_for, upload_finish, version_settle
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ def unpacker_start() -> None:
 
 def sweep_uploads(*, now: datetime) -> None:
     """Repair and tidy: nudge what waits, give up what was left alone, remove what nobody has."""
+    _finish_received(now)
     for version in DatasetVersion.objects.filter(state=VersionState.UNPACKING):
         dispatch.request_unpacking(version.public_id)
     _expire_uploads(now)
@@ -252,6 +253,14 @@ def _count_start(descriptor: int) -> int:
     starts = int(os.pread(descriptor, 16, 0) or b"0") + 1
     os.pwrite(descriptor, str(starts).encode(), 0)
     return starts
+
+
+def _finish_received(now: datetime) -> None:
+    """Make versions of files whose server ended between their last byte and that."""
+    received = Upload.objects.filter(state=UploadState.RECEIVING, offset_bytes=F("length_bytes"))
+    for upload in received:
+        with suppress(storage.Busy, UploadGoneError), storage.UploadFile.held(upload.public_id):
+            upload_finish(upload=upload, now=now)
 
 
 def _expire_uploads(now: datetime) -> None:

@@ -391,6 +391,19 @@ class TestSweep:
 
         assert [stray.exists() for stray in strays] == [False, False, True]
 
+    def test_a_file_whose_server_ended_with_its_last_byte_becomes_a_version(
+        self, student: User, unpack: Unpack, now: datetime
+    ) -> None:
+        upload = UploadFactory(owner=student, offset_bytes=10, length_bytes=10)
+        with storage.UploadFile.held(upload.public_id):
+            services.sweep_uploads(now=now)
+            assert not DatasetVersion.objects.exists()
+        storage.upload_path(upload.public_id).write_bytes(b"0123456789")
+
+        services.sweep_uploads(now=now)
+
+        assert unpack(DatasetVersion.objects.get()).state == VersionState.READY
+
     def test_what_waits_is_asked_for_again(
         self, student: User, receive: Receive, now: datetime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -617,6 +630,17 @@ def test_a_preview_shows_some_of_every_kind(
     assert selectors.version_thumbnail(version, preview.images[0]).exists()
     assert preview.tables[0].rows == (("1", "2"),)
     assert preview.texts[0].text == "# hello"
+
+
+def test_files_that_are_gone_from_the_disk_are_said_to_be(
+    student: User, receive: Receive, unpack: Unpack
+) -> None:
+    version = unpack(receive(student, b"1"))
+    assert version.content is not None
+    storage.remove_tree(storage.content_dir(version.content.sha256).parent)
+
+    with pytest.raises(NotPossibleNowError, match="administrators"):
+        selectors.version_preview(version)
 
 
 def test_files_come_in_pages(student: User, receive: Receive, unpack: Unpack) -> None:
