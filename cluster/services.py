@@ -57,11 +57,16 @@ def host_create(*, name: str, url: str, **fields: Any) -> Host:
     """
     host = Host(name=name, url=url, **fields)
     host.full_clean()
-    problem = check_endpoint(url) or _tls_problem(host)
+    problem = endpoint_problem(host)
     if problem:
         raise ValidationError({"url": problem})
     host.save()
     return host
+
+
+def endpoint_problem(host: Host) -> str:
+    """Return why a host cannot be reached as it is written down; empty when it may be."""
+    return check_endpoint(host.url) or _tls_problem(host)
 
 
 def _tls_problem(host: Host) -> str:
@@ -142,7 +147,10 @@ def host_answered(*, host_id: int) -> None:
 
 def host_set_mode(*, host_id: int, mode: HostMode) -> None:
     """Let a host take work, take none, or become empty."""
-    Host.objects.filter(pk=host_id).update(mode=mode)
+    host = Host.objects.get(pk=host_id)
+    host.mode = mode
+    # Saved and not updated in place, so that the audit sees who did it.
+    host.save(update_fields=["mode"])
 
 
 @transaction.atomic
@@ -315,4 +323,7 @@ def allocation_quarantine(*, holder: UUID, reason: str) -> bool:
 
 def gpu_set_enabled(*, gpu_id: int, is_enabled: bool) -> None:
     """Let new jobs have a GPU, or keep them off it; what runs there stays."""
-    Gpu.objects.filter(pk=gpu_id).update(is_enabled=is_enabled)
+    gpu = Gpu.objects.get(pk=gpu_id)
+    gpu.is_enabled = is_enabled
+    # Saved and not updated in place, so that the audit sees who did it.
+    gpu.save(update_fields=["is_enabled"])

@@ -27,7 +27,7 @@ INSTALLED_APPS = [
     "allauth.account",
     "auditlog",
     "csp",
-    "django.contrib.admin",
+    "portal.apps.PortalAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -44,7 +44,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "auditlog.middleware.AuditlogMiddleware",
+    "portal.audit.ActorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -232,7 +232,11 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     ],
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False},
 }
-REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_PREFIX": "stl_", "TOKEN_MODEL": "portal.ApiToken"}
+REST_KNOX = {
+    "AUTH_HEADER_PREFIX": "Token",
+    "TOKEN_PREFIX": "stl_",
+    "TOKEN_MODEL": "portal.ApiToken",
+}
 KNOX_TOKEN_MODEL = "portal.ApiToken"  # noqa: S105 - a model's name
 
 # What the product itself is told; each is described in docs/operations.md.
