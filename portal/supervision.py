@@ -42,7 +42,7 @@ class Program:
 
 def pause_before_restart(failures: int) -> float:
     """Return how many seconds to wait before a program is started again: 0.5, 1, 2, … 30."""
-    return min(_MAX_PAUSE_S, 0.5 * 2 ** max(0, failures - 1))
+    return min(_MAX_PAUSE_S, 0.5 * float(2 ** max(0, failures - 1)))
 
 
 class _Child:

@@ -42,6 +42,7 @@ MINIMUM_API: Final = (1, 40)
 NETWORK: Final = "starling-jobs"
 _TMPFS: Final = {"/tmp": "rw,nosuid,nodev,size=1g,mode=1777"}  # noqa: S108 - inside the container
 _HEARTBEAT_S: Final = 0.5
+_PROBE_ROOT: Final = "/starling-probe"
 _UNREACHABLE: Final = (
     requests.exceptions.ConnectionError,
     requests.exceptions.Timeout,
@@ -218,15 +219,14 @@ class DockerRuntime:
             self._ask(
                 lambda client: client.api.create_container(
                     image=image,
-                    command=["python3", "/probe", "--docker"],
+                    command=["python3", "-m", "cluster.probe", "--docker"],
+                    working_dir=_PROBE_ROOT,
                     name=name,
                     labels={label: version, "starling.instance-probe": self.instance},
                     host_config=self._probe_host_config(client, with_gpus=with_gpus),
                 )
             )
-            self._ask(
-                lambda client: client.api.put_archive(name, "/", folder_archive(folder, "probe"))
-            )
+            self._ask(lambda client: client.api.put_archive(name, "/", package_archive(folder)))
             self._ask(lambda client: client.api.start(name))
         except ImageNotFound as error:
             raise ImageMissingError(self.endpoint.name, image=image) from error
@@ -447,13 +447,14 @@ class DockerRuntime:
         return LaunchFailedError(self.endpoint.name, detail=text)
 
 
-def folder_archive(folder: Path, name: str) -> bytes:
-    """Return a tar of a folder's Python files below ``name``."""
+def package_archive(folder: Path) -> bytes:
+    """Return a tar of the probe's package, importable as ``cluster.probe`` and nothing else."""
+    members = {"cluster/__init__.py": b""}
+    members |= {f"cluster/probe/{path.name}": path.read_bytes() for path in folder.glob("*.py")}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(folder.glob("*.py")):
-            member = tarfile.TarInfo(f"{name}/{path.name}")
-            content = path.read_bytes()
+        for name, content in sorted(members.items()):
+            member = tarfile.TarInfo(_PROBE_ROOT.lstrip("/") + "/" + name)
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()

@@ -30,12 +30,12 @@ DRAIN_S = 2.0
 MIB = 1024 * 1024
 
 
-def prctl(option, value):
+def prctl(option: int, value: int) -> None:
     """Set a process attribute of Linux; what this kernel cannot do is left undone."""
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def write_atomically(path, value):
+def write_atomically(path: Path, value: dict[str, object]) -> None:
     """Replace a JSON file so that a reader sees the old or the new one, whole."""
     draft = path.with_suffix(".draft")
     with draft.open("w") as stream:
@@ -45,9 +45,9 @@ def write_atomically(path, value):
     draft.rename(path)
 
 
-def parents():
+def parents() -> dict[int, int]:
     """Return {pid: parent pid} of every process that is there now."""
-    found = {}
+    found: dict[int, int] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, four times a second
         if entry.isdigit():
             try:
@@ -58,19 +58,20 @@ def parents():
     return found
 
 
-def descendants(root):
+def descendants(root: int) -> list[int]:
     """Return the pids below ``root``, parents before children."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
-    found, front = [], [root]
+    found: list[int] = []
+    front = [root]
     while front:
         front = [child for pid in front for child in children.get(pid, ())]
         found.extend(front)
     return found
 
 
-def resident_mib(pids):
+def resident_mib(pids: list[int]) -> float:
     """Return the memory of the processes together, shared pages counted once where it matters."""
     page = resource.getpagesize()
     total = 0
@@ -82,7 +83,7 @@ def resident_mib(pids):
     return total / MIB
 
 
-def proportional_mib(pids):
+def proportional_mib(pids: list[int]) -> float:
     """Return the memory of the processes with shared pages divided among their sharers."""
     total_kib = 0
     for pid in pids:
@@ -98,13 +99,13 @@ def proportional_mib(pids):
 class Output:
     """The program's two streams in one file, in the order in which they arrived."""
 
-    def __init__(self, path, limit_bytes):
+    def __init__(self, path: Path, limit_bytes: int) -> None:
         self._file = path.open("ab", buffering=0)
         self._left = limit_bytes
         self._partial = {"o": b"", "e": b""}
         self._dropped = 0
 
-    def feed(self, stream, chunk):
+    def feed(self, stream: str, chunk: bytes) -> None:
         """Take bytes; whole lines are written, the rest waits for its line end."""
         pending = self._partial[stream] + chunk
         *lines, rest = pending.split(b"\n")
@@ -114,7 +115,7 @@ class Output:
         self._partial[stream] = rest
         self._write(stream, lines)
 
-    def close(self):
+    def close(self) -> None:
         """Write what has no line end, and how much was dropped."""
         for stream, rest in self._partial.items():
             if rest:
@@ -125,7 +126,7 @@ class Output:
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _write(self, stream, lines):
+    def _write(self, stream: str, lines: list[bytes]) -> None:
         now = time.time_ns()
         records = []
         for line in lines:
@@ -143,20 +144,22 @@ class Output:
 class Shim:
     """One program, from its start to its proven end."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = json.loads((folder / "spec.json").read_text())
         self.output = Output(folder / "log", self.spec["log_limit_bytes"])
         self.selector = selectors.DefaultSelector()
-        self.child = None
+        self.child: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self.returncode: int | None = None
         self.oom_killed = False
         self.must_kill = False
 
-    def start(self):
+    def start(self) -> None:
         """Start the program; raises OSError where it cannot be."""
         spec = self.spec
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self.child = subprocess.Popen(  # noqa: S603 - the program is the job
+        child = subprocess.Popen(  # noqa: S603 - the program is the job
             spec["argv"],
             cwd=spec["cwd"],
             env=spec["environment"],
@@ -166,20 +169,22 @@ class Shim:
             start_new_session=True,
             preexec_fn=self._prepare,  # noqa: PLW1509 - there is one thread
         )
-        for name, stream in (("o", self.child.stdout), ("e", self.child.stderr)):
-            os.set_blocking(stream.fileno(), False)
-            self.selector.register(stream, selectors.EVENT_READ, name)
+        self.child, self.pid = child, child.pid
+        for name, stream in (("o", child.stdout), ("e", child.stderr)):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self.selector.register(stream.fileno(), selectors.EVENT_READ, name)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.nice(5)
 
-    def program(self):
+    def program(self) -> int:
         """Return the pid that a polite request to end goes to: past the sandbox's own two."""
-        pids = [self.child.pid]
+        pids = [self.pid]
         for _ in range(self.spec["wrappers"]):
             below = [pid for pid, parent in parents().items() if parent == pids[-1]]
             if not below:
@@ -187,16 +192,16 @@ class Shim:
             pids.append(below[0])
         return pids[-1]
 
-    def terminate(self, *_):
+    def terminate(self, *_: object) -> None:
         """Pass TERM on."""
         with suppress(ProcessLookupError):
             os.kill(self.program(), signal.SIGTERM)
 
-    def kill(self, *_):
+    def kill(self, *_: object) -> None:
         """Note that the tree must end; the loop does it."""
         self.must_kill = True
 
-    def kill_tree(self):
+    def kill_tree(self) -> None:
         """End every descendant; what they start meanwhile is found in the next round."""
         for _ in range(50):
             pids = descendants(os.getpid())
@@ -208,7 +213,7 @@ class Shim:
             self.reap()
             time.sleep(0.02)
 
-    def reap(self):
+    def reap(self) -> None:
         """Collect what has ended; only the program's own end matters."""
         while True:
             try:
@@ -217,14 +222,14 @@ class Shim:
                 return
             if pid == 0:
                 return
-            if pid == self.child.pid:
-                self.child.returncode = os.waitstatus_to_exitcode(status)
+            if pid == self.pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
 
-    def pump(self, timeout):
+    def pump(self, timeout: float) -> bool:
         """Move output for at most ``timeout`` seconds; return whether a stream is still open."""
         for key, _ in self.selector.select(timeout):
             try:
-                chunk = os.read(key.fileobj.fileno(), 1 << 16)
+                chunk = os.read(key.fd, 1 << 16)
             except BlockingIOError:
                 continue
             if chunk:
@@ -233,10 +238,10 @@ class Shim:
                 self.selector.unregister(key.fileobj)
         return bool(self.selector.get_map())
 
-    def run(self):
+    def run(self) -> None:
         """Watch until the program has ended, end what it left behind, and keep the last words."""
         watch_at = time.monotonic()
-        while self.child.returncode is None:
+        while self.returncode is None:
             if self.pump(WATCH_S) is False:
                 time.sleep(0.05)
             if self.must_kill:
@@ -251,7 +256,7 @@ class Shim:
             self.pump(0.1)
         self.output.close()
 
-    def watch_memory(self):
+    def watch_memory(self) -> None:
         """End the tree when it uses more memory than it asked for."""
         limit = self.spec["memory_mib"]
         pids = descendants(os.getpid())
@@ -260,7 +265,7 @@ class Shim:
             self.kill_tree()
 
 
-def detach():
+def detach() -> int:
     """Leave the starter: it waits for one line on its standard input's end of the pipe."""
     read_end, write_end = os.pipe()
     if os.fork():
@@ -279,7 +284,7 @@ def detach():
     return write_end
 
 
-def main():
+def main() -> None:
     """Run one program to its end."""
     folder = Path(sys.argv[1])
     answer = detach()
@@ -315,12 +320,12 @@ def main():
         return
     write_atomically(
         folder / "shim.json",
-        {"pid": os.getpid(), "program": shim.child.pid, "started_at": started_at},
+        {"pid": os.getpid(), "program": shim.pid, "started_at": started_at},
     )
     os.write(answer, b"ok")
     os.close(answer)
     shim.run()
-    code = shim.child.returncode
+    code = shim.returncode or 0
     write_atomically(
         folder / "exit.json",
         {

@@ -104,12 +104,21 @@ class QueryParameters:
         return value
 
 
-def refuse_unknown(request: Request, allowed: Iterable[str]) -> None:
+def refuse_unknown(
+    request: Request, allowed: Iterable[str], *, repeatable: Iterable[str] = ()
+) -> None:
     """Refuse query parameters that nothing reads; a filter with a typing error filters nothing.
+
+    Args:
+        repeatable: Those that may be given several times; of another only one would be read.
 
     Raises:
         ValidationError: Naming each, and what there is.
     """
+    given = request.query_params
+    twice = [n for n in given if len(given.getlist(n)) > 1 and n not in set(repeatable)]
+    if twice:
+        raise ValidationError({name[:200]: ["give it once"] for name in twice})
     known = sorted(allowed)
     unknown = sorted(set(request.query_params) - set(known))
     if unknown:

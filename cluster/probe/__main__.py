@@ -1,7 +1,7 @@
 """Prints one JSON line a second about the host it runs on.
 
-Run as ``python -m cluster.probe`` or, with this folder alone, as ``python3 FOLDER``. It needs the
-standard library, and nvidia-ml-py where there are GPUs.
+Run as ``python -m cluster.probe``; of the project it needs this package alone, and besides the
+standard library nvidia-ml-py where there are GPUs.
 """
 
 import argparse
@@ -12,13 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-# As a bare folder its modules are beside it; in the project they are in the package.
-if __package__:
-    from cluster.probe import containers, gpus, host
-else:
-    import containers
-    import gpus
-    import host
+from cluster.probe import containers, gpus, host
 
 VERSION = 1
 PERIOD_S = 1.0

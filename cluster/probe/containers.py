@@ -6,10 +6,7 @@ import re
 import time
 from pathlib import Path
 
-if __package__:
-    from cluster.probe.host import Rates, network_bytes, text_of
-else:
-    from host import Rates, network_bytes, text_of
+from cluster.probe.host import Rates, network_bytes, text_of
 
 MIB = 1024 * 1024
 CGROUP = Path("/sys/fs/cgroup")
