@@ -10,7 +10,7 @@ import pytest
 
 from cluster.adapters import registry
 from cluster.core.placement.first_fit import FirstFit
-from cluster.models import Host
+from cluster.models import Gpu, Host
 from jobs import execution, scheduling
 from jobs.lifecycle import JobStatus, ReplicaStatus
 from jobs.models import Job, Replica
@@ -36,9 +36,10 @@ class Platform:
         execution.reconcile_host(name=self.host.name, holder="test", now=self.now)
 
     def collect(self) -> None:
-        """Store the log of everything that has ended to its end."""
+        """Report the GPUs, and store the log of everything that has ended to its end."""
         if self.runtime.silent:
             return
+        Gpu.objects.update(reported_at=self.now)
         for replica in following():
             runs = replica.container_name in self.runtime.running
             if ReplicaStatus(replica.status).has_ended and not runs:
@@ -47,10 +48,10 @@ class Platform:
     def tick(self, seconds: float = 3) -> None:
         """Let some time pass, and let everybody have a turn."""
         self.now += timedelta(seconds=seconds)
-        self.schedule()
-        self.reconcile()
         if self.follows_logs:
             self.collect()
+        self.schedule()
+        self.reconcile()
         execution.finish_overdue(now=self.now)
 
     def until(self, job: Job, status: JobStatus, *, ticks: int = 40) -> None:
