@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from django.http import QueryDict
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -15,6 +16,12 @@ from rest_framework.views import APIView
 #: What a public id looks like in a route; any other text is no address at all.
 UUID_PATTERN: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 HOST_PATTERN: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+
+_JSON_TYPES: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], str], ...]] = (
+    ((serializers.BooleanField,), (bool,), "true or false"),
+    ((serializers.IntegerField,), (int,), "a whole number"),
+    ((serializers.CharField, serializers.UUIDField, serializers.ChoiceField), (str,), "a text"),
+)
 
 
 class StrictSerializer(serializers.Serializer):
@@ -34,7 +41,32 @@ class StrictSerializer(serializers.Serializer):
                 raise ValidationError(
                     {name[:200]: [f"is not a field; the fields are: {names}"] for name in unknown}
                 )
+            if not isinstance(given, QueryDict):  # a form can carry texts only
+                self._refuse_other_types(given)
         return super().to_internal_value(given)
+
+    def _refuse_other_types(self, given: Mapping[str, Any]) -> None:
+        problems = {
+            name: [problem]
+            for name, field in self.fields.items()
+            if name in given and (problem := _type_problem(field, given[name]))
+        }
+        if problems:
+            raise ValidationError(problems)
+
+
+def _type_problem(field: Any, value: Any) -> str:
+    """Return why a JSON value is not of the field's type; the framework would make it so."""
+    if value is None:
+        return ""
+    if isinstance(field, serializers.ListField):
+        inner = value if isinstance(value, list) else []
+        return next(filter(None, (_type_problem(field.child, item) for item in inner)), "")
+    for kinds, types, word in _JSON_TYPES:
+        if isinstance(field, kinds):
+            is_right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+            return "" if is_right else f"must be {word}"
+    return ""
 
 
 class IsAdminOrReadOnly(BasePermission):
@@ -124,6 +156,18 @@ def refuse_unknown(
     if unknown:
         words = f"the parameters are: {', '.join(known)}" if known else "there are none here"
         raise ValidationError({name[:200]: [f"is not a parameter; {words}"] for name in unknown})
+
+
+def refuse_empty(request: Request, names: Iterable[str]) -> None:
+    """Refuse a parameter that is named and left empty: it would filter nothing.
+
+    Raises:
+        ValidationError: Naming each.
+    """
+    given = request.query_params
+    empty = [name for name in names if name in given and not all(given.getlist(name))]
+    if empty:
+        raise ValidationError({name: ["give a value, or leave it out"] for name in empty})
 
 
 def as_uuid(text: str) -> UUID:

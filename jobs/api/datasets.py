@@ -17,6 +17,7 @@ from cluster.api.base import (
     QueryParameters,
     StrictSerializer,
     as_uuid,
+    refuse_empty,
     refuse_unknown,
 )
 from jobs import selectors, services
@@ -156,7 +157,11 @@ class DatasetFilter(django_filters.FilterSet):
 
     name = django_filters.CharFilter(lookup_expr="icontains", help_text="part of the name")
     owner = django_filters.CharFilter(field_name="owner__username", help_text="whose datasets")
-    is_shared = django_filters.BooleanFilter()
+    is_shared = extend_schema_field({"type": "boolean"})(
+        django_filters.TypedChoiceFilter(
+            choices=[("true", "true"), ("false", "false")], coerce=lambda text: text == "true"
+        )
+    )
 
     class Meta:
         model = Dataset
@@ -182,6 +187,7 @@ class DatasetViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Dataset]):
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Return your datasets and the shared ones, newest first."""
         refuse_unknown(request, [*_PAGE, *DatasetFilter.base_filters])
+        refuse_empty(request, ["is_shared"])
         return super().list(request, *args, **kwargs)
 
     @extend_schema(summary="Get a dataset", responses={200: DatasetSerializer})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import django_filters
 from django.db.models import QuerySet
@@ -16,7 +16,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from cluster.api.base import UUID_PATTERN, QueryParameters, as_uuid, refuse_unknown
+from cluster.api.base import UUID_PATTERN, QueryParameters, as_uuid, refuse_empty, refuse_unknown
 from jobs import selectors, services, storage
 from jobs.api.serializers import (
     EventSerializer,
@@ -38,6 +38,33 @@ _ATTEMPT = OpenApiParameter(
     description="Number of the attempt; by default the last.",
 )
 BINARY = OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
+
+#: What the document says of submitting; the REST root adds what it adds.
+SUBMISSION: Final[dict[str, Any]] = {
+    "summary": "Submit a job",
+    "request": NewJobSerializer,
+    "responses": {201: JobDetailSerializer},
+    "examples": [
+        OpenApiExample(
+            "A script as text",
+            request_only=True,
+            value={
+                "name": "hello",
+                "environment": "tensorflow",
+                "script": "import tensorflow as tf\nprint(tf.__version__)\n",
+            },
+        ),
+        OpenApiExample(
+            "A template with other parameters",
+            request_only=True,
+            value={
+                "name": "digits, longer",
+                "template": "digits-keras",
+                "parameters": {"epochs": 20},
+            },
+        ),
+    ],
+}
 
 
 class JobFilter(django_filters.FilterSet):
@@ -75,34 +102,11 @@ class JobViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Job]):
     @extend_schema(summary="List jobs")
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Return the jobs that you may see, newest first."""
-        refuse_unknown(request, [*_PAGE, *JobFilter.base_filters])
+        refuse_unknown(request, [*_PAGE, *JobFilter.base_filters], repeatable=["status"])
+        refuse_empty(request, ["status", "submitted_after", "submitted_before"])
         return super().list(request, *args, **kwargs)
 
-    @extend_schema(
-        summary="Submit a job",
-        request=NewJobSerializer,
-        responses={201: JobDetailSerializer},
-        examples=[
-            OpenApiExample(
-                "A script as text",
-                request_only=True,
-                value={
-                    "name": "hello",
-                    "environment": "tensorflow",
-                    "script": "import tensorflow as tf\nprint(tf.__version__)\n",
-                },
-            ),
-            OpenApiExample(
-                "A template with other parameters",
-                request_only=True,
-                value={
-                    "name": "digits, longer",
-                    "template": "digits-keras",
-                    "parameters": {"epochs": 20},
-                },
-            ),
-        ],
-    )
+    @extend_schema(**SUBMISSION)
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Put a job into the queue.
 

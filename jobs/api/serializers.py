@@ -115,6 +115,8 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     id = serializers.UUIDField(source="public_id", read_only=True)
     owner = serializers.CharField(source="owner.username", read_only=True)
     environment = serializers.CharField(source="environment.slug", read_only=True)
+    reason = serializers.CharField(read_only=True, help_text="for programs; empty: none yet")
+    template = serializers.CharField(read_only=True, help_text="slug; empty: none")
     status_words = serializers.SerializerMethodField(help_text="the status as a sentence's end")
     reason_words = serializers.SerializerMethodField(help_text="why it ended, for people")
     advice = serializers.SerializerMethodField(help_text="what to do next; may be empty")
@@ -204,6 +206,7 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
 class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     """One try at a job."""
 
+    reason = serializers.CharField(read_only=True, help_text="why it ended; empty: it has not")
     replicas = ReplicaSerializer(many=True, read_only=True)
 
     class Meta:
@@ -224,6 +227,9 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
 class JobDetailSerializer(JobSerializer):
     """A job with everything that was asked for and every attempt."""
 
+    stop_reason = serializers.CharField(
+        read_only=True, help_text="why it is being ended; empty: it is not"
+    )
     code = serializers.UUIDField(source="code.public_id", read_only=True)
     arguments = serializers.ListField(child=serializers.CharField(), read_only=True)
     parameters = serializers.DictField(child=serializers.JSONField(), read_only=True)

@@ -103,7 +103,8 @@ class TusView(APIView):
         """Refuse other versions of the protocol once it is known who asks."""
         super().initial(request, *args, **kwargs)
         spoken = request.headers.get("Tus-Resumable")
-        if request.method not in {"OPTIONS", "GET"} and spoken != _VERSION:
+        is_served = hasattr(self, str(request.method).lower())
+        if is_served and request.method not in {"OPTIONS", "GET"} and spoken != _VERSION:
             raise UnsupportedProtocolError
 
     def finalize_response(

@@ -184,7 +184,15 @@ class LogStreamView(APIView):
         ],
         responses={
             (200, "text/event-stream"): OpenApiResponse(
-                OpenApiTypes.STR,
+                {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string"},
+                        "event": {"type": "string"},
+                        "data": {"type": "string"},
+                        "retry": {"type": "integer"},
+                    },
+                },
                 description="Server-sent events; the id of each is the number of its line.",
             )
         },

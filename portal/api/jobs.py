@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.jobs import SUBMISSION
 from jobs.api.jobs import JobViewSet as PlainJobViewSet
 from portal.api.idempotency import KEY_PARAMETER, IdempotentCreate
 
@@ -15,7 +16,7 @@ class JobViewSet(IdempotentCreate, PlainJobViewSet):
 
     idempotency_scope = "job"
 
-    @extend_schema(parameters=[KEY_PARAMETER])
+    @extend_schema(**SUBMISSION, parameters=[KEY_PARAMETER])
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Put a job into the queue.
 
