@@ -2,12 +2,15 @@
 
 import asyncio
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
 from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
 from django.utils import timezone
 
 from jobs.models import Job
@@ -103,9 +106,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
                 return
 
 
-def _fresh(session: Any) -> Any:
-    """Return a session's store read anew from where sessions are kept."""
-    return type(session)(session.session_key)
+def _fresh(session: Any) -> SessionBase:
+    """Return a session read anew from where sessions are kept; an ended one is empty."""
+    store: type[SessionBase] = import_module(settings.SESSION_ENGINE).SessionStore
+    return store(session.session_key)
 
 
 class JobConsumer(LiveConsumer):
