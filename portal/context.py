@@ -1,11 +1,26 @@
 """What every template knows."""
 
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.http import HttpRequest
 
+_SECTIONS: Final = {
+    "dashboard": "dashboard",
+    "job": "jobs",
+    "dataset": "datasets",
+    "cluster": "cluster",
+    "host": "cluster",
+}
 
-def site(request: HttpRequest) -> dict[str, Any]:  # noqa: ARG001 - Django's signature
+
+def site(request: HttpRequest) -> dict[str, Any]:
     """Return the site-wide facts that the base template shows."""
-    return {"signup_open": settings.SIGNUP_OPEN}
+    return {"signup_open": settings.SIGNUP_OPEN, "section": _section(request)}
+
+
+def _section(request: HttpRequest) -> str:
+    match = request.resolver_match
+    if match is None or match.namespace != "portal" or match.url_name is None:
+        return ""
+    return _SECTIONS.get(match.url_name.split("-")[0], "")

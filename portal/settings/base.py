@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from csp.constants import NONCE
+
 from portal.settings import env
 
 BASE_DIR = env.BASE_DIR
@@ -162,11 +164,12 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
 # No inline script or style, nothing from another site; blob: and data: images are charts saved as PNG.
+# The nonce is only sent with pages that ask for it: the code editor makes its styles while it runs.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
         "script-src": ["'self'"],
-        "style-src": ["'self'"],
+        "style-src": ["'self'", NONCE],
         "img-src": ["'self'", "data:", "blob:"],
         "connect-src": ["'self'"],
         "object-src": ["'none'"],

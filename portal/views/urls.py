@@ -2,9 +2,26 @@
 
 from django.urls import path
 
-from portal.views import dashboard
+from portal.views import account, cluster, dashboard, datasets, jobs, submission
 
 app_name = "portal"
 urlpatterns = [
     path("", dashboard.dashboard, name="dashboard"),
+    path("datasets/", datasets.dataset_list, name="dataset-list"),
+    path("datasets/<uuid:public_id>/", datasets.dataset_detail, name="dataset-detail"),
+    path("datasets/<uuid:public_id>/delete/", datasets.dataset_delete, name="dataset-delete"),
+    path("jobs/", jobs.job_list, name="job-list"),
+    path("jobs/new/", submission.job_create, name="job-create"),
+    path("jobs/<uuid:public_id>/", jobs.job_detail, name="job-detail"),
+    path("jobs/<uuid:public_id>/row/", jobs.job_row, name="job-row"),
+    path("jobs/<uuid:public_id>/parts/<slug:part>/", jobs.job_part, name="job-part"),
+    path("jobs/<uuid:public_id>/clone/", submission.job_clone, name="job-clone"),
+    path("jobs/<uuid:public_id>/cancel/", jobs.job_cancel, name="job-cancel"),
+    path("jobs/<uuid:public_id>/rerun/", jobs.job_rerun, name="job-rerun"),
+    path("jobs/<uuid:public_id>/delete/", jobs.job_delete, name="job-delete"),
+    path("cluster/", cluster.cluster, name="cluster"),
+    path("cluster/<slug:name>/", cluster.host_detail, name="host-detail"),
+    path("account/", account.account, name="account"),
+    path("account/tokens/", account.tokens, name="tokens"),
+    path("account/tokens/<uuid:public_id>/revoke/", account.token_revoke, name="token-revoke"),
 ]

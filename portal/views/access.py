@@ -1,0 +1,37 @@
+"""Who may come in: those who are signed in, and what is not theirs is not there for them."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponseBase
+
+from jobs.errors import NotFoundError
+from portal.models import User
+
+View = Callable[..., HttpResponseBase]
+
+
+def page(view: View) -> View:
+    """Guard a view: strangers sign in first, and what one may not see answers 404."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except NotFoundError as error:
+            raise Http404(str(error)) from error
+
+    return login_required(guarded)
+
+
+def member(request: HttpRequest) -> User:
+    """Return who is signed in; only for guarded views.
+
+    Raises:
+        Http404: If nobody is.
+    """
+    if not isinstance(request.user, User):
+        raise Http404
+    return request.user

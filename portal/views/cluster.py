@@ -1,0 +1,69 @@
+"""The hosts and GPUs, live."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from cluster import selectors as cluster_selectors
+from jobs.models import Replica
+from jobs.models.ownership import sees_all
+from monitoring import selectors
+from portal.views.access import member, page
+
+
+@page
+@require_safe
+def cluster(request: HttpRequest) -> HttpResponse:
+    """Show every host with its latest readings; the page's socket goes on from there."""
+    hosts = [_shown(host) for host in selectors.cluster_live(now=timezone.now())]
+    return render(request, "cluster/overview.html", {"hosts": hosts})
+
+
+@page
+@require_safe
+def host_detail(request: HttpRequest, name: str) -> HttpResponse:
+    """Show one host: its use over time, its GPUs, and what runs there."""
+    user = member(request)
+    row = cluster_selectors.host_get(name)
+    live = next((h for h in selectors.cluster_live(now=timezone.now()) if h["name"] == name), None)
+    if row is None or live is None:
+        raise Http404(f"there is no host {name}")
+    running = Replica.objects.filter(host_name=name, removed_at=None).select_related(
+        "attempt__job__owner"
+    )
+    context = {
+        "host": _shown(live),
+        "engine": row.engine if user.is_superuser else {},
+        "running": running.order_by("id"),
+        "sees_all": sees_all(user),
+    }
+    return render(request, "cluster/host.html", context)
+
+
+def _shown(host: dict[str, Any]) -> dict[str, Any]:
+    """Return a host with what its scripts must know."""
+    samples = reverse("v1:host-samples", args=[host["name"]])
+    gpus = [
+        {**gpu, "samples_url": reverse("v1:gpu-samples", args=[gpu["uuid"]])}
+        for gpu in host["gpus"]
+    ]
+    return {**host, "gpus": gpus, "samples_url": samples, "state": _state(host)}
+
+
+def _state(host: dict[str, Any]) -> dict[str, str]:
+    """Return one word for a host's badge and the class of its colour."""
+    match host["connection"], host["mode"]:
+        case "up", "active":
+            return {"word": "takes work", "kind": "ok"}
+        case "up", mode:
+            return {"word": mode, "kind": mode}
+        case "new", _:
+            return {"word": "not tried yet", "kind": "warn"}
+        case "refused", _:
+            return {"word": "refuses us", "kind": "refused"}
+        case _:
+            return {"word": "unreachable", "kind": "unreachable"}

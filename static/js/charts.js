@@ -1,0 +1,141 @@
+// @ts-check
+/**
+ * Charts on a page: drawn at most twice a second, together in one frame, only while they can be
+ * seen; in the page's colours.
+ */
+
+const REDRAW_MS = 500;
+const CONFIG = { responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: false };
+
+/** @type {Set<Chart>} */
+const waiting = new Set();
+let timer = 0;
+let drawnAt = 0;
+
+function soon() {
+  if (timer || document.hidden) return;
+  const delay = Math.max(0, REDRAW_MS - (performance.now() - drawnAt));
+  timer = window.setTimeout(() => requestAnimationFrame(drawAll), delay);
+}
+
+function drawAll() {
+  timer = 0;
+  drawnAt = performance.now();
+  for (const chart of waiting) {
+    if (!chart.isVisible) continue;
+    waiting.delete(chart);
+    chart.drawNow();
+  }
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden && waiting.size) soon(); });
+document.addEventListener("themechange", () => {
+  for (const chart of all) chart.draw();
+});
+
+/** @type {Set<Chart>} */
+const all = new Set();
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    for (const chart of all) {
+      if (chart.element !== entry.target) continue;
+      chart.isVisible = entry.isIntersecting;
+      if (chart.isVisible && waiting.has(chart)) soon();
+    }
+  }
+}, { rootMargin: "200px" });
+
+/** @param {string} name */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/**
+ * @typedef {{name: string, x: (number | Date)[], y: (number | null)[], dash?: string, fill?: boolean}} Trace
+ * @typedef {{traces: Trace[], limit?: {value: number, name: string} | null, x?: "time" | "step", unit?: string, max?: number | null, isSmall?: boolean, range?: [number, number]}} Picture
+ */
+
+export class Chart {
+  /**
+   * @param {HTMLElement} element
+   * @param {() => Picture} picture what is to be drawn, asked for when it is drawn
+   */
+  constructor(element, picture) {
+    this.element = element;
+    this.picture = picture;
+    this.isVisible = false;
+    all.add(this);
+    watcher.observe(element);
+  }
+
+  /** Draw soon. */
+  draw() {
+    waiting.add(this);
+    soon();
+  }
+
+  drawNow() {
+    const { traces, limit = null, x = "time", unit = "", max = null, isSmall = false, range } = this.picture();
+    const text = colour("--text-muted");
+    const grid = colour("--chart-grid");
+    const drawn = traces.map((trace, index) => {
+      const own = colour(`--series-${(index % 6) + 1}`);
+      return {
+        type: "scatter",
+        // One point alone is no line; it is shown as a point.
+        mode: trace.y.filter((value) => value !== null).length < 2 ? "markers" : "lines",
+        name: trace.name,
+        x: x === "time" ? trace.x.map((at) => new Date(at)) : trace.x,
+        y: trace.y,
+        connectgaps: false,
+        line: { color: own, width: 1.8, dash: trace.dash ?? "solid" },
+        marker: { color: own, size: 6 },
+        fill: trace.fill ? "tozeroy" : "none",
+        fillcolor: `${own}22`,
+        hovertemplate: `%{y:.4~g}${unit}<extra>${trace.name}</extra>`,
+      };
+    });
+    const axis = { color: text, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, fixedrange: isSmall };
+    const layout = {
+      autosize: true,
+      margin: isSmall ? { l: 34, r: 8, t: 6, b: 22 } : { l: 46, r: 12, t: 8, b: 32 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--text") },
+      showlegend: traces.length > 1 && !isSmall,
+      legend: { orientation: "h", x: 0, y: 1.12, yanchor: "bottom", font: { size: 11, color: text } },
+      hovermode: "x unified",
+      hoverlabel: { bgcolor: colour("--surface"), bordercolor: colour("--border"), font: { color: colour("--text"), size: 12 } },
+      xaxis: {
+        ...axis,
+        type: x === "time" ? "date" : "linear",
+        nticks: isSmall ? 4 : 6,
+        ...(x === "step" ? { tickformat: ",d", title: { text: "step", font: { size: 11, color: text }, standoff: 4 } } : {}),
+        ...(range ? { range: range.map((at) => new Date(at)) } : {}),
+      },
+      yaxis: {
+        ...axis,
+        nticks: isSmall ? 3 : 5,
+        rangemode: x === "time" ? "tozero" : "normal",
+        ...(max ? { range: [0, max] } : {}),
+      },
+      shapes: limit
+        ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.value, y1: limit.value, line: { color: text, width: 1, dash: "dot" } }]
+        : [],
+      annotations: limit
+        ? [{ xref: "paper", x: 1, xanchor: "right", y: limit.value, yanchor: "bottom", text: limit.name, showarrow: false, font: { size: 10, color: text } }]
+        : [],
+      uirevision: "kept",
+    };
+    // @ts-ignore Plotly is a classic script
+    globalThis.Plotly.react(this.element, drawn, layout, CONFIG);
+    this.element.dataset.points = String(Math.max(0, ...traces.map((trace) => trace.x.length)));
+  }
+
+  /** Let the chart go with its element. */
+  remove() {
+    all.delete(this);
+    waiting.delete(this);
+    watcher.unobserve(this.element);
+  }
+}
