@@ -207,7 +207,7 @@ def test_a_gigabyte_with_a_cut_in_the_middle(portal: Portal, tmp_path: Path) -> 
     file.close()
 
     assert peak - before < 100
-    assert portal.manage("unpack_datasets").startswith("2 ")
+    portal.manage("unpack_datasets")
     version = portal.rows(
         "list(DatasetVersion.objects.filter(dataset__name='big')"
         ".values_list('state', 'error', 'upload_sha256', 'content__size_bytes'))"

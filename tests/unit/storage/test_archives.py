@@ -353,7 +353,7 @@ def test_a_tar_that_ends_between_two_members_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @hypothesis_settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4))
 def test_a_damaged_archive_is_refused_or_unpacked_and_never_anything_else(
@@ -408,10 +408,10 @@ def test_only_what_is_named_as_an_archive_is_unpacked(name: str, expected: bool)
     assert storage.is_archive(name) is expected
 
 
-def test_a_million_tiny_headers_cost_no_memory(tmp_path: Path) -> None:
+def test_very_many_headers_cost_no_memory(tmp_path: Path) -> None:
     folder = tarfile.TarInfo("d/")
     folder.type = tarfile.DIRTYPE
-    headers = folder.tobuf() * 20_000
+    headers = folder.tobuf() * 10_000
     archive = gzip.compress(headers + tarred([tar_member("d/a", b"1")]))
     limits = storage.UnpackLimits(max_bytes=64 << 20, max_files=10)
     source = tmp_path / "received"
