@@ -37,7 +37,8 @@ def check_endpoint(url: str) -> str:
     if parts.scheme == "process":
         return "" if parts.netloc == "local" else "write process://local"
     if parts.scheme == "unix":
-        return "" if parts.path.startswith("/") else "write unix:///path/to/docker.sock"
+        whole = url.startswith("unix:///") and len(parts.path) > 1
+        return "" if whole else "write unix:///path/to/docker.sock, with three slashes"
     if parts.scheme == "tcp":
         try:
             port = parts.port

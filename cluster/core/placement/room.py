@@ -94,25 +94,29 @@ def shortage(request: ResourceRequest, rooms: Sequence[Room]) -> Deferral:
             text="No host is registered yet. An admin can add one.",
             ever=False,
         )
-    up = [room for room in rooms if room.host.schedulable]
-    if not up:
-        reasons = sorted({room.host.reason for room in rooms if room.host.reason})
-        return Deferral(
-            key=request.key,
-            constraint=Constraint.HOSTS_DOWN,
-            text="No host takes work at the moment: " + ("; ".join(reasons) or "unknown reason"),
-            evidence={"hosts": len(rooms)},
-        )
-    open_to = [room for room in up if room.admits(request)]
-    if not open_to:
+    allowed = [room for room in rooms if room.admits(request)]
+    if not allowed:
         return Deferral(
             key=request.key,
             constraint=Constraint.NOT_ALLOWED,
-            text="No host that is up may run this environment.",
-            evidence={"hosts_up": len(up)},
+            text="No host may run this environment.",
+            ever=False,
+            evidence={"hosts": len(rooms)},
         )
-    ever = feasible(request, open_to)
-    return _amount_short(request, open_to, ever=ever)
+    up = [room for room in allowed if room.host.schedulable]
+    ever = feasible(request, allowed)
+    if not up or (ever and not feasible(request, up)):
+        reasons = sorted({room.host.reason for room in allowed if not room.host.schedulable})
+        return Deferral(
+            key=request.key,
+            constraint=Constraint.HOSTS_DOWN,
+            text="The hosts that could hold it take no work at the moment: "
+            + ("; ".join(filter(None, reasons)) or "nobody says why")
+            + ".",
+            ever=ever,
+            evidence={"hosts": len(allowed), "hosts_up": len(up)},
+        )
+    return _amount_short(request, up, ever=ever)
 
 
 def feasible(request: ResourceRequest, rooms: Sequence[Room]) -> bool:
