@@ -19,7 +19,7 @@ data_dir = Path(os.environ.get("STARLING_DATA_DIR", "data"))
 
 def load():
     """Return images of shape (n, 64) in 0 to 1, and labels of shape (n,)."""
-    files = sorted(data_dir.rglob("*.csv"))
+    files = sorted(path for folder in data_dir.iterdir() for path in folder.rglob("*.csv"))
     if not files:
         raise SystemExit("No CSV file in the dataset. Choose the digits dataset for this job.")
     with files[0].open(newline="") as stream:

@@ -16,7 +16,9 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif"}
 
 def class_root():
     """Return the first folder, from the top, whose subfolders hold pictures."""
-    for folder in [data_dir, *sorted(path for path in data_dir.rglob("*") if path.is_dir())]:
+    datasets = sorted(data_dir.iterdir())
+    below = [path for dataset in datasets for path in sorted(dataset.rglob("*")) if path.is_dir()]
+    for folder in [*datasets, *below]:
         classes = [
             sub
             for sub in folder.iterdir()

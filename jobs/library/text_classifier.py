@@ -15,7 +15,7 @@ data_dir = Path(os.environ.get("STARLING_DATA_DIR", "data"))
 
 def load():
     """Return the texts, their labels as numbers, and the names of the labels."""
-    for path in sorted(data_dir.rglob("*.csv")):
+    for path in sorted(path for folder in data_dir.iterdir() for path in folder.rglob("*.csv")):
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
             rows = list(csv.DictReader(stream))
         if rows and {"text", "label"} <= set(rows[0]):
