@@ -189,6 +189,7 @@ class LineAssembler:
         self._latest_ns = max(self._latest_ns, at_ns)
         if skipped:
             return
+        self._skip = 0
         self._total += 1
         self._advance()
         yield LogLine(
