@@ -74,7 +74,7 @@ def file_response(
     guessed = mimetypes.guess_type(path)[0] or ""
     answer = streamed(
         request,
-        _blocks(file, first, last - first + 1),
+        _Blocks(file, first, last - first + 1),
         content_type=guessed if guessed in _SHOWN else "application/octet-stream",
         status=206 if is_part else 200,
     )
@@ -102,12 +102,26 @@ def _wanted(header: str, size: int) -> tuple[int, int, bool] | None:
     return (first, last, True) if first <= last else None
 
 
-def _blocks(file: BinaryIO, first: int, length: int) -> Iterator[bytes]:
-    with file:
+class _Blocks:
+    """A part of a file, block by block; closed even if nobody ever asked for the first block."""
+
+    def __init__(self, file: BinaryIO, first: int, length: int) -> None:
+        self._file, self._left = file, length
         file.seek(first)
-        while length > 0 and (block := file.read(min(BLOCK_BYTES, length))):
-            length -= len(block)
-            yield block
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        block = self._file.read(min(BLOCK_BYTES, self._left)) if self._left > 0 else b""
+        if not block:
+            self.close()
+            raise StopIteration
+        self._left -= len(block)
+        return block
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _Outlet:
