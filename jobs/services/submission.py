@@ -161,6 +161,8 @@ def _code(owner: Any, specification: JobSpecification, problems: _Problems) -> C
         problems.add("code", "There is no such code, or it is not yours; send the program first.")
         return None
     entrypoint = specification.entrypoint
+    if not entrypoint and not found.entrypoint:
+        problems.add("entrypoint", "Say which file of the code is to be run, for instance main.py.")
     if entrypoint and not _has_file(found, entrypoint):
         problems.add("entrypoint", f"There is no file {entrypoint[:255]!r} in the code.")
     return found

@@ -22,7 +22,7 @@ from tests.fakes.runtime import FakeRuntime, Killed
 from tests.integration.execution.conftest import Platform
 
 #: The places where a turn can break off are counted; after this many it goes through.
-PLACES = 60
+PLACES = 70
 
 
 class Fuse:
