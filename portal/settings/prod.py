@@ -4,7 +4,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from portal.settings import env
 from portal.settings.base import *  # noqa: F403
-from portal.settings.base import DATABASES, REDIS_URL
+from portal.settings.base import BASE_DIR, DATABASES, REDIS_URL
 
 if "postgresql" not in DATABASES["default"]["ENGINE"]:
     raise ImproperlyConfigured("set DATABASE_URL=postgresql://user:password@host/name")
@@ -24,6 +24,8 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+# Made by "manage.py collectstatic" when the portal is installed.
+STATIC_ROOT = BASE_DIR / "collected"
 WHITENOISE_USE_FINDERS = False
 EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
 EMAIL_HOST = env.text("STARLING_SMTP_HOST", "localhost")
