@@ -115,6 +115,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "schedule-pending": {"task": "jobs.schedule_pending", "schedule": 3.0},
     "reconcile-hosts": {"task": "jobs.reconcile_hosts", "schedule": 3.0},
     "sweep-uploads": {"task": "jobs.sweep_uploads", "schedule": 60.0},
+    "sweep-accounts": {"task": "portal.sweep", "schedule": 3600.0},
     "roll-up-samples": {"task": "monitoring.roll_up_samples", "schedule": 60.0},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(STATE_DIR / "beat")
@@ -142,7 +143,7 @@ LOGIN_REDIRECT_URL = "portal:dashboard"
 LOGOUT_REDIRECT_URL = "account_login"
 ACCOUNT_ADAPTER = "portal.accounts.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
-ACCOUNT_SIGNUP_FIELDS = ["username*", "email*", "password1*", "password2*"]
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = env.text("STARLING_EMAIL_VERIFICATION", "optional")
 ACCOUNT_LOGOUT_ON_GET = False
 ACCOUNT_SESSION_REMEMBER = True

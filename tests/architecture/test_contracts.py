@@ -46,7 +46,7 @@ def test_what_beat_starts_is_there() -> None:
 
 def test_what_is_dispatched_by_name_is_there() -> None:
     text = (ROOT / "jobs" / "dispatch.py").read_text()
-    dispatched = set(re.findall(r'"((?:jobs|cluster|monitoring)\.[a-z_]+)"', text))
+    dispatched = set(re.findall(r'"((?:portal|jobs|cluster|monitoring)\.[a-z_]+)"', text))
 
     assert dispatched
     assert dispatched <= task_names()
