@@ -55,6 +55,14 @@ function colour(name) {
  * @typedef {{traces: Trace[], limit?: {value: number, name: string} | null, x?: "time" | "step", unit?: string, max?: number | null, isSmall?: boolean, range?: [number, number]}} Picture
  */
 
+/** Seconds are shown only where the chart is short enough for them. @param {Trace[]} traces */
+function clockFormat(traces) {
+  const firsts = traces.map((trace) => Number(trace.x[0])).filter(Number.isFinite);
+  const lasts = traces.map((trace) => Number(trace.x.at(-1))).filter(Number.isFinite);
+  const spanMs = firsts.length ? Math.max(...lasts) - Math.min(...firsts) : 0;
+  return spanMs < 5 * 60_000 ? "%H:%M:%S" : spanMs < 20 * 3_600_000 ? "%H:%M" : "%b %-d %H:%M";
+}
+
 export class Chart {
   /**
    * @param {HTMLElement} element
@@ -90,7 +98,8 @@ export class Chart {
         connectgaps: false,
         line: { color: own, width: 1.8, dash: trace.dash ?? "solid" },
         marker: { color: own, size: 6 },
-        fill: trace.fill ? "tozeroy" : "none",
+        // A fill would bridge a gap, so only what has none is filled.
+        fill: trace.fill && !trace.y.includes(null) ? "tozeroy" : "none",
         fillcolor: `${own}22`,
         hovertemplate: `%{y:.4~g}${unit}<extra>${trace.name}</extra>`,
       };
@@ -98,18 +107,20 @@ export class Chart {
     const axis = { color: text, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, fixedrange: isSmall };
     const layout = {
       autosize: true,
-      margin: isSmall ? { l: 34, r: 8, t: 6, b: 22 } : { l: 46, r: 12, t: 8, b: 32 },
+      margin: isSmall ? { l: 34, r: 12, t: 6, b: 20 } : { l: 46, r: 20, t: 8, b: x === "step" ? 36 : 24 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--text") },
       showlegend: traces.length > 1 && !isSmall,
-      legend: { orientation: "h", x: 0, y: 1.12, yanchor: "bottom", font: { size: 11, color: text } },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11, color: text } },
       hovermode: "x unified",
       hoverlabel: { bgcolor: colour("--surface"), bordercolor: colour("--border"), font: { color: colour("--text"), size: 12 } },
       xaxis: {
         ...axis,
         type: x === "time" ? "date" : "linear",
-        nticks: isSmall ? 4 : 6,
+        nticks: Math.max(2, Math.min(isSmall ? 4 : 6, Math.floor(this.element.clientWidth / 90))),
+        tickangle: 0,
+        ...(x === "time" ? { tickformat: clockFormat(traces) } : {}),
         ...(x === "step" ? { tickformat: ",d", title: { text: "step", font: { size: 11, color: text }, standoff: 4 } } : {}),
         ...(range ? { range: range.map((at) => new Date(at)) } : {}),
       },

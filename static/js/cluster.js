@@ -49,7 +49,7 @@ function wireHost(card) {
   };
   const plot = /** @type {HTMLElement} */ (card.querySelector('[data-chart="host"]'));
   const small = new Chart(plot, () => ({
-    isSmall: true, max: 100, unit: " %", range: lastMinutes(),
+    isSmall: true, max: 104, unit: " %", range: lastMinutes(),
     traces: [{ name: "CPU", fill: true, ...series.columns("cpu_pct") }, { name: "memory", ...share() }],
   }));
   const large = card.dataset.detailed !== undefined ? hostCharts(name, series) : [];
@@ -75,7 +75,7 @@ function wireGpu(card) {
   const total = Number(bar.dataset.total);
   const place = document.getElementById("host-charts");
   const charts = place ? [figureIn(place, card.querySelector(".gpu__name")?.textContent ?? "GPU", () => ({
-    max: 100, unit: " %",
+    max: 104, unit: " %",
     traces: [
       { name: "utilisation", ...series.columns("utilization_pct") },
       { name: "memory", ...series.columns("memory_used_mib", (value) => (100 * value) / total) },
@@ -124,10 +124,10 @@ function hostCharts(name, series) {
   if (!place || place.dataset.chartsOf !== name) return [];
   const rate = (/** @type {number} */ value) => value / 1e6;
   return [
-    figureIn(place, "CPU", () => ({ max: 100, unit: " %", traces: [{ name: "CPU", fill: true, ...series.columns("cpu_pct") }] })),
-    figureIn(place, "Memory", () => ({ unit: " GiB", traces: [{ name: "used", fill: true, ...series.columns("memory_used_mib", (value) => value / 1024) }], max: (series.latest("memory_total_mib") ?? 0) / 1024 || null })),
-    figureIn(place, "Disk", () => ({ unit: " MB/s", traces: [{ name: "read", ...series.columns("read_bytes_s", rate) }, { name: "write", ...series.columns("write_bytes_s", rate) }] })),
-    figureIn(place, "Network", () => ({ unit: " MB/s", traces: [{ name: "in", ...series.columns("receive_bytes_s", rate) }, { name: "out", ...series.columns("transmit_bytes_s", rate) }] })),
+    figureIn(place, "CPU (%)", () => ({ max: 104, unit: " %", traces: [{ name: "CPU", fill: true, ...series.columns("cpu_pct") }] })),
+    figureIn(place, "Memory (GiB)", () => ({ unit: " GiB", traces: [{ name: "used", fill: true, ...series.columns("memory_used_mib", (value) => value / 1024) }], max: (series.latest("memory_total_mib") ?? 0) / 1024 || null })),
+    figureIn(place, "Disk (MB/s)", () => ({ unit: " MB/s", traces: [{ name: "read", ...series.columns("read_bytes_s", rate) }, { name: "write", ...series.columns("write_bytes_s", rate) }] })),
+    figureIn(place, "Network (MB/s)", () => ({ unit: " MB/s", traces: [{ name: "in", ...series.columns("receive_bytes_s", rate) }, { name: "out", ...series.columns("transmit_bytes_s", rate) }] })),
   ];
 }
 

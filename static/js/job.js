@@ -72,6 +72,7 @@ function chartCard(place, title, picture, latest) {
   const plot = document.createElement("div");
   plot.className = "chart__plot";
   plot.setAttribute("role", "img");
+  plot.setAttribute("aria-label", `Chart of ${title}`);
   card.append(head, plot);
   place.append(card);
   const chart = new Chart(plot, () => {
@@ -96,6 +97,12 @@ function labelOf(key) {
   return severalRanks ? `${name.join(" ")} (rank ${own})` : name.join(" ");
 }
 
+/** The newest values: alone where there is one curve, each with its name where there are more. @param {string[]} keys */
+function latestMetrics(keys) {
+  const values = keys.map((own) => figure(metrics.get(own)?.latest()));
+  return keys.length === 1 ? values[0] : keys.map((own, index) => `${labelOf(own)} ${values[index]}`).join(", ");
+}
+
 /** @param {{rank: number, name: string, step: number, value: number | null}} point */
 function addMetric(point) {
   const key = `${point.rank} ${point.name}`;
@@ -110,7 +117,9 @@ function addMetric(point) {
     const chart = chartCard(curves, title, () => ({
       x: "step",
       traces: sorted().map((own) => ({ name: labelOf(own), ...(metrics.get(own) ?? new MetricSeries()).columns() })),
-    }), () => sorted().map((own) => `${labelOf(own)} ${figure(metrics.get(own)?.latest())}`).join(", "));
+    }), () => latestMetrics(sorted()));
+    // What comes with every batch stands behind what comes with every epoch.
+    if (title.startsWith("batch_")) chart.element.closest("figure")?.classList.add("chart--later");
     entry = { chart, keys };
     metricCharts.set(title, entry);
   }
@@ -135,7 +144,7 @@ async function loadMetrics() {
 
 /** @type {Map<string, SampleSeries>} */
 const samples = new Map();
-/** @type {Chart[]} */
+/** @type {{chart: Chart, subjects: () => string[], names: string[]}[]} */
 let resourceCharts = [];
 
 /** @param {string} subject */
@@ -164,38 +173,64 @@ function latestOf(name) {
   return first ? seriesOf(`replica:${first.id}`).latest(name) : null;
 }
 
+/** The containers of the job, as subjects of samples. */
+function containers() {
+  return page.replicas.map((/** @type {any} */ replica) => `replica:${replica.id}`);
+}
+
+/**
+ * @param {string} title
+ * @param {string[]} names
+ * @param {() => any} picture
+ * @param {() => string} latest
+ */
+function resourceCard(title, names, picture, latest, subjects = containers) {
+  resourceCharts.push({ chart: chartCard(resources, title, picture, latest), subjects, names });
+}
+
 function buildResourceCharts() {
   if (!page.replicas.length || resourceCharts.length) return;
-  resourceCharts = [
-    chartCard(resources, "CPU", () => ({
-      traces: replicaTraces(["cpu_pct"], () => "CPU"), unit: " %",
-      limit: { value: page.cpu_limit_pct, name: `${page.cpu_limit_pct / 100} core${page.cpu_limit_pct === 100 ? "" : "s"}` },
-    }), () => percent(latestOf("cpu_pct"))),
-    chartCard(resources, "Memory", () => ({
-      traces: replicaTraces(["memory_mib"], () => "memory"), unit: " MiB",
-      limit: { value: page.memory_limit_mib, name: `limit ${mib(page.memory_limit_mib)}` },
-    }), () => mib(latestOf("memory_mib"))),
-    chartCard(resources, "Disk", () => ({
-      traces: replicaTraces(["read_bytes_s", "write_bytes_s"], (name) => (name.startsWith("read") ? "read" : "write"), (value) => value / 1e6), unit: " MB/s",
-    }), () => `read ${bytes(latestOf("read_bytes_s"))}/s, write ${bytes(latestOf("write_bytes_s"))}/s`),
-    chartCard(resources, "Network", () => ({
-      traces: replicaTraces(["receive_bytes_s", "transmit_bytes_s"], (name) => (name.startsWith("rec") ? "in" : "out"), (value) => value / 1e6), unit: " MB/s",
-    }), () => `in ${bytes(latestOf("receive_bytes_s"))}/s, out ${bytes(latestOf("transmit_bytes_s"))}/s`),
-  ];
+  resourceCard("CPU (% of a core)", ["cpu_pct"], () => ({
+    traces: replicaTraces(["cpu_pct"], () => "CPU"), unit: " %",
+    limit: { value: page.cpu_limit_pct, name: `${page.cpu_limit_pct / 100} core${page.cpu_limit_pct === 100 ? "" : "s"}` },
+  }), () => percent(latestOf("cpu_pct")));
+  resourceCard("Memory (MiB)", ["memory_mib"], () => ({
+    traces: replicaTraces(["memory_mib"], () => "memory"), unit: " MiB",
+    limit: { value: page.memory_limit_mib, name: `limit ${mib(page.memory_limit_mib)}` },
+  }), () => mib(latestOf("memory_mib")));
+  resourceCard("Disk (MB/s)", ["read_bytes_s", "write_bytes_s"], () => ({
+    traces: replicaTraces(["read_bytes_s", "write_bytes_s"], (name) => (name.startsWith("read") ? "read" : "write"), (value) => value / 1e6), unit: " MB/s",
+  }), () => `read ${rate("read_bytes_s")}, write ${rate("write_bytes_s")}`);
+  resourceCard("Network (MB/s)", ["receive_bytes_s", "transmit_bytes_s"], () => ({
+    traces: replicaTraces(["receive_bytes_s", "transmit_bytes_s"], (name) => (name.startsWith("rec") ? "in" : "out"), (value) => value / 1e6), unit: " MB/s",
+  }), () => `in ${rate("receive_bytes_s")}, out ${rate("transmit_bytes_s")}`);
   page.gpus.forEach((/** @type {any} */ gpu, /** @type {number} */ index) => {
+    const subjects = () => [`gpu:${gpu.uuid}`];
     const series = () => seriesOf(`gpu:${gpu.uuid}`);
-    resourceCharts.push(chartCard(resources, `GPU ${index}`, () => ({
-      traces: [{ name: "utilisation", fill: true, ...series().columns("utilization_pct") }], unit: " %", max: 100,
-    }), () => `${percent(series().latest("utilization_pct"))}, ${mib(series().latest("memory_used_mib"))}`));
-    resourceCharts.push(chartCard(resources, `GPU ${index} memory`, () => ({
+    resourceCard(`GPU ${index} (%)`, ["utilization_pct"], () => ({
+      traces: [{ name: "utilisation", fill: true, ...series().columns("utilization_pct") }], unit: " %", max: 104,
+    }), () => percent(series().latest("utilization_pct")), subjects);
+    resourceCard(`GPU ${index} memory (MiB)`, ["memory_used_mib"], () => ({
       traces: [{ name: "memory", fill: true, ...series().columns("memory_used_mib") }], unit: " MiB",
-    }), () => mib(series().latest("memory_used_mib"))));
+    }), () => mib(series().latest("memory_used_mib")), subjects);
   });
+}
+
+/** @param {string} name */
+function rate(name) {
+  const value = latestOf(name);
+  return value === null ? "unknown" : `${bytes(value)}/s`;
 }
 
 function drawResources() {
   buildResourceCharts();
-  for (const chart of resourceCharts) chart.draw();
+  for (const { chart, subjects, names } of resourceCharts) {
+    // What this kind of host cannot measure at all has no chart, rather than an empty one.
+    const isMeasured = subjects().some((subject) => names.some((name) => seriesOf(subject).has(name)));
+    const card = chart.element.closest("figure");
+    if (card) card.hidden = !isMeasured;
+    chart.draw();
+  }
 }
 
 async function loadSamples() {

@@ -34,7 +34,7 @@ function wirePairs() {
     const add = target.closest("[data-add-pair]");
     if (add instanceof HTMLElement) {
       const list = form.querySelector(`[data-pairs="${add.dataset.addPair}"]`);
-      const last = list?.querySelector("[data-pair]:last-child");
+      const last = [...(list?.querySelectorAll("[data-pair]") ?? [])].at(-1);
       if (!list || !last) return;
       const fresh = /** @type {HTMLElement} */ (last.cloneNode(true));
       for (const input of fresh.querySelectorAll("input, select")) /** @type {HTMLInputElement} */ (input).value = "";

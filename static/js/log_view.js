@@ -111,6 +111,8 @@ export class LogView {
     this.empty.hidden = last > 0;
     if (last === 0 && this.store.isComplete) this.empty.textContent = "The program printed nothing.";
     this.space.style.height = `${this.height}px`;
+    // Grows with the output up to what the style allows; room for the scroll bar below.
+    this.view.style.height = `${Math.max(12 * 16, this.height + LINE)}px`;
     this.space.style.setProperty("--gutter", `${Math.max(3, String(last).length) + 1.5}em`);
     if (this.follows && this.view.clientHeight) {
       const end = this.height - this.view.clientHeight;

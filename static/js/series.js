@@ -37,6 +37,11 @@ export class SampleSeries {
     return true;
   }
 
+  /** Whether any sample says it. @param {string} name */
+  has(name) {
+    return this.values.some((values) => typeof values[name] === "number");
+  }
+
   /** @param {string} name @returns {number | null} null where the last sample does not say */
   latest(name) {
     const value = this.values.at(-1)?.[name];

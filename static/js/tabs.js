@@ -48,8 +48,10 @@ function build(root) {
     event.preventDefault();
   });
   root.prepend(list);
-  const fromHash = panels.findIndex((panel) => `#${panel.id}` === location.hash);
-  show(Math.max(0, fromHash));
+  // An address that names a line of the log, or nothing at all, means the first.
+  const fromHash = () => show(Math.max(0, panels.findIndex((panel) => `#${panel.id}` === location.hash)));
+  window.addEventListener("hashchange", fromHash);
+  fromHash();
 }
 
 for (const root of document.querySelectorAll("[data-tabs]")) build(/** @type {HTMLElement} */ (root));
