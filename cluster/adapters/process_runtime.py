@@ -17,11 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from cluster.adapters import process_cgroup
 from cluster.errors import (
     HostRefusedError,
     HostUnreachableError,
@@ -129,41 +131,39 @@ class ProcessRuntime:
     def kill(self, name: str) -> None:
         folder = self._folder(name)
         self._signal(name, signal.SIGUSR1)
-        if not _alive(folder):
-            _kill_strays(name)
+        if folder.exists() and not _alive(folder):
+            self._kill_strays(name)
 
     def remove(self, name: str) -> None:
         folder = self._folder(name)
         if not folder.exists():
             return
         until = time.monotonic() + self.endpoint.timeout_s
-        while _alive(folder):
+        while _alive(folder) or self._kill_strays(name):
             self.kill(name)
             if time.monotonic() > until:
                 raise HostUnreachableError(self.endpoint.name, detail=f"{name} does not end")
             time.sleep(0.05)
-        _kill_strays(name)
+        process_cgroup.remove((_read_json(folder / "spec.json") or {}).get("cgroups", {}))
         # The log goes last but one and the folder last: half a removal is still a removal.
         shutil.rmtree(folder, ignore_errors=True)
 
     def logs(self, name: str, *, after: str = "") -> Generator[LogLine | None, None, None]:
-        folder = self._folder(name)
-        path = folder / "log"
+        path = self._folder(name) / "log"
         offset = int(after or 0)
-        while folder.exists():
-            ended = not _alive(folder) and (folder / "exit.json").exists()
-            lost = not _alive(folder) and (folder / "shim.json").exists()
+        while (status := self.inspect(name)) is not None:
             came = False
             for line in _read_from(path, offset):
                 came = True
                 offset = int(line.cursor)
                 yield line
-            if not came:
-                # Whatever was written before the end was seen is now read.
-                if ended or lost:
-                    return
-                yield None
-                time.sleep(_POLL_S)
+            if came:
+                continue
+            # Whatever was written before the end was seen is now read.
+            if status.state is ContainerState.EXITED:
+                return
+            yield None
+            time.sleep(_POLL_S)
 
     def _check_allowed(self) -> None:
         if not self._allowed:
@@ -179,12 +179,19 @@ class ProcessRuntime:
         return self._root / name
 
     def _launch(self, spec: ContainerSpec, folder: Path) -> None:
-        wrapped = self._wrapped(spec) if self._sandbox else self._plain(spec, folder)
+        wrapped = self._wrapped(spec, folder) if self._sandbox else self._plain(spec, folder)
+        limits = process_cgroup.Limits(
+            memory_mib=spec.memory_mib, cpu_millis=spec.cpu_millis, pids=spec.pids_limit
+        )
+        groups = process_cgroup.make(spec.name, limits)
         record = {
             **wrapped,
             "labels": dict(spec.labels),
             "memory_mib": spec.memory_mib,
-            "log_limit_bytes": (spec.log_limit_mib * 2 + 1) * 2**20,
+            "pids_limit": spec.pids_limit,
+            "log_limit_bytes": spec.log_limit_mib * 2**20,
+            "cgroups": groups,
+            "cpus": [] if "cpu" in groups else _some_cpus(spec.cpu_millis),
             "specification": asdict(spec) | {"environment": sorted(spec.environment)},
         }
         path = folder / "spec.json"
@@ -201,6 +208,8 @@ class ProcessRuntime:
         except subprocess.TimeoutExpired as error:
             raise HostUnreachableError(self.endpoint.name, detail="the shim hangs") from error
         if started.returncode:
+            # What could not start is of no use to the next try.
+            self.remove(spec.name)
             raise LaunchFailedError(self.endpoint.name, detail=started.stderr.strip()[-500:])
 
     def _plain(self, spec: ContainerSpec, folder: Path) -> dict[str, Any]:
@@ -234,7 +243,7 @@ class ProcessRuntime:
             "wrappers": 0,
         }
 
-    def _wrapped(self, spec: ContainerSpec) -> dict[str, Any]:
+    def _wrapped(self, spec: ContainerSpec, folder: Path) -> dict[str, Any]:
         """Return the program inside bubblewrap, with its files where a container has them."""
         argv = [
             "bwrap",
@@ -248,10 +257,14 @@ class ProcessRuntime:
             "/proc",
             "--dev",
             "/dev",
+            "--size",
+            str(spec.memory_mib * 2**20),
             "--tmpfs",
             "/tmp",  # noqa: S108 - inside the sandbox
             "--perms",
             "1777",
+            "--size",
+            str(spec.shm_mib * 2**20),
             "--tmpfs",
             "/dev/shm",  # noqa: S108 - inside the sandbox
         ]
@@ -261,6 +274,9 @@ class ProcessRuntime:
             argv += ["--dev-bind-try", str(device), str(device)]
         for mount in sorted(spec.mounts, key=lambda mount: mount.target):
             argv += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
+        names = folder / "passwd"
+        names.write_text(f"student:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/sh\n")
+        argv += ["--ro-bind", str(names), "/etc/passwd", "--remount-ro", "/"]
         argv += ["--chdir", spec.working_dir, "--", *_program(spec)]
         return {
             "argv": argv,
@@ -290,6 +306,16 @@ class ProcessRuntime:
             error=ended["error"] if ended else "",
         )
 
+    def _kill_strays(self, name: str) -> bool:
+        """End what a shim that was itself killed left behind; return whether there was any."""
+        record = _read_json(self._folder(name) / "spec.json") or {}
+        strays = process_cgroup.members(record.get("cgroups", {}))
+        strays |= {process.pid for process in psutil.process_iter() if _belongs(process, name)}
+        for pid in strays:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(strays)
+
     def _signal(self, name: str, number: signal.Signals) -> None:
         folder = self._folder(name)
         shim = _read_json(folder / "shim.json")
@@ -312,7 +338,7 @@ def _scrubbed(
         "LANG": "C.UTF-8",
         "HOME": home,
         "TMPDIR": tmp,
-        **({"NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpus)} if spec.gpus else {}),
+        "NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpus) or "void",
         "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
         **environment,
         "STARLING_CONTAINER": spec.name,
@@ -369,12 +395,21 @@ def _alive(folder: Path) -> bool:
     return False
 
 
-def _kill_strays(name: str) -> None:
-    """End what a shim that was itself killed left behind; known by its environment."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.environ().get("STARLING_CONTAINER") == name:
-                process.kill()
+def _belongs(process: psutil.Process, name: str) -> bool:
+    """Return whether a living process was started in a container; its environment says so."""
+    with suppress(psutil.Error, OSError):
+        return process.environ().get("STARLING_CONTAINER") == name
+    return False
+
+
+def _some_cpus(cpu_millis: int) -> list[int]:
+    """Return the CPUs of a program that no group limits; others than its neighbour's."""
+    there = sorted(os.sched_getaffinity(0))
+    wanted = ceil(cpu_millis / 1000)
+    if wanted >= len(there):
+        return []
+    first = time.time_ns() % len(there)
+    return [there[(first + step) % len(there)] for step in range(wanted)]
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

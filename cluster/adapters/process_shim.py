@@ -28,6 +28,7 @@ LINE_BYTES = 64 * 1024
 WATCH_S = 0.25
 DRAIN_S = 2.0
 MIB = 1024 * 1024
+OPEN_FILES = 65_536
 
 
 def prctl(option: int, value: int) -> None:
@@ -97,23 +98,25 @@ def proportional_mib(pids: list[int]) -> float:
 
 
 class Output:
-    """The program's two streams in one file, in the order in which they arrived."""
+    """The program's two streams in one file, in the order in which they arrived.
+
+    At least ``limit_bytes`` of what the program says are kept. The file takes up to eight times
+    that where the lines are very short, because each is kept with its moment.
+    """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._file = path.open("ab", buffering=0)
-        self._left = limit_bytes
+        self._text_left = limit_bytes
+        self._file_left = 8 * limit_bytes
         self._partial = {"o": b"", "e": b""}
         self._dropped = 0
 
     def feed(self, stream: str, chunk: bytes) -> None:
         """Take bytes; whole lines are written, the rest waits for its line end."""
-        pending = self._partial[stream] + chunk
-        *lines, rest = pending.split(b"\n")
-        while len(rest) >= LINE_BYTES:
-            lines.append(rest[:LINE_BYTES])
-            rest = rest[LINE_BYTES:]
+        *lines, rest = (self._partial[stream] + chunk).split(b"\n")
+        *pieces, rest = pieces_of(rest)
         self._partial[stream] = rest
-        self._write(stream, lines)
+        self._write(stream, [piece for line in lines for piece in pieces_of(line)] + pieces)
 
     def close(self) -> None:
         """Write what has no line end, and how much was dropped."""
@@ -121,9 +124,11 @@ class Output:
             if rest:
                 self._write(stream, [rest])
         if self._dropped:
-            self._left = LINE_BYTES
-            self._write("e", [f"[{self._dropped} more lines were not kept]".encode()])
-        os.fsync(self._file.fileno())
+            self._text_left = self._file_left = LINE_BYTES
+            dropped, self._dropped = self._dropped, 0
+            self._write("e", [f"[{dropped} more lines were not kept]".encode()])
+        with suppress(OSError):
+            os.fsync(self._file.fileno())
         self._file.close()
 
     def _write(self, stream: str, lines: list[bytes]) -> None:
@@ -131,14 +136,40 @@ class Output:
         records = []
         for line in lines:
             text = line.decode("utf-8", "replace")
-            record = json.dumps([now, stream, text]).encode() + b"\n"
-            if self._left < len(record):
+            record = json.dumps([now, stream, text], ensure_ascii=False)
+            size = len(line) + 1
+            if self._dropped or self._text_left < size or self._file_left < len(record):
                 self._dropped += 1
                 continue
-            self._left -= len(record)
-            records.append(record)
+            self._text_left -= size
+            self._file_left -= len(record)
+            records.append(record.encode("utf-8", "replace") + b"\n")
         if records:
-            self._file.write(b"".join(records))
+            self._append(b"".join(records), len(records))
+
+    def _append(self, block: bytes, lines: int) -> None:
+        """Write a block whole or not at all: half a record would spoil those after it."""
+        before = self._file.tell()
+        try:
+            if self._file.write(block) == len(block):
+                return
+        except OSError:
+            pass
+        with suppress(OSError):
+            self._file.truncate(before)
+        self._dropped += lines
+
+
+def pieces_of(line: bytes) -> list[bytes]:
+    """Cut a line that is too long; the last piece may be short, and no character is cut."""
+    pieces = []
+    while len(line) > LINE_BYTES:
+        end = LINE_BYTES
+        while end > LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
+            end -= 1
+        pieces.append(line[:end])
+        line = line[end:]
+    return [*pieces, line]
 
 
 class Shim:
@@ -180,6 +211,12 @@ class Shim:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, OPEN_FILES)), hard))
+        for folder in sorted(set(self.spec["cgroups"].values())):
+            Path(folder, "cgroup.procs").write_text("0")
+        if self.spec["cpus"]:
+            os.sched_setaffinity(0, self.spec["cpus"])
         os.nice(5)
 
     def program(self) -> int:
@@ -202,16 +239,19 @@ class Shim:
         self.must_kill = True
 
     def kill_tree(self) -> None:
-        """End every descendant; what they start meanwhile is found in the next round."""
-        for _ in range(50):
-            pids = descendants(os.getpid())
-            if not pids:
-                return
+        """End every descendant, and return only when none is left.
+
+        A process that the kernel cannot end yet keeps its container running: what it holds, a
+        GPU for instance, is not free.
+        """
+        pause = 0.01
+        while pids := descendants(os.getpid()):
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self.reap()
-            time.sleep(0.02)
+            self.pump(pause)
+            pause = min(WATCH_S, pause * 1.5)
 
     def reap(self) -> None:
         """Collect what has ended; only the program's own end matters."""
@@ -225,8 +265,11 @@ class Shim:
             if pid == self.pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
 
-    def pump(self, timeout: float) -> bool:
-        """Move output for at most ``timeout`` seconds; return whether a stream is still open."""
+    def pump(self, timeout: float) -> None:
+        """Move output for at most ``timeout`` seconds, or as long as there is none."""
+        if not self.selector.get_map():
+            time.sleep(timeout)
+            return
         for key, _ in self.selector.select(timeout):
             try:
                 chunk = os.read(key.fd, 1 << 16)
@@ -236,33 +279,54 @@ class Shim:
                 self.output.feed(key.data, chunk)
             else:
                 self.selector.unregister(key.fileobj)
-        return bool(self.selector.get_map())
 
     def run(self) -> None:
         """Watch until the program has ended, end what it left behind, and keep the last words."""
         watch_at = time.monotonic()
         while self.returncode is None:
-            if self.pump(WATCH_S) is False:
-                time.sleep(0.05)
+            self.pump(WATCH_S if self.selector.get_map() else 0.05)
             if self.must_kill:
                 self.kill_tree()
             if time.monotonic() >= watch_at:
-                self.watch_memory()
+                self.watch()
                 watch_at = time.monotonic() + WATCH_S
             self.reap()
         self.kill_tree()
         until = time.monotonic() + DRAIN_S
         while self.selector.get_map() and time.monotonic() < until:
             self.pump(0.1)
+        self.oom_killed = self.oom_killed or self.killed_by_kernel()
         self.output.close()
+        for folder in set(self.spec["cgroups"].values()):
+            with suppress(OSError):
+                Path(folder).rmdir()
 
-    def watch_memory(self) -> None:
-        """End the tree when it uses more memory than it asked for."""
-        limit = self.spec["memory_mib"]
+    def watch(self) -> None:
+        """End the tree when it uses more than it asked for and the kernel does not see to it."""
+        guarded = self.spec["cgroups"]
+        if "memory" in guarded and "pids" in guarded:
+            return
         pids = descendants(os.getpid())
-        if resident_mib(pids) > limit and proportional_mib(pids) > limit:
-            self.oom_killed = True
+        memory_mib = self.spec["memory_mib"]
+        if "memory" not in guarded and resident_mib(pids) > memory_mib:
+            self.oom_killed = self.oom_killed or proportional_mib(pids) > memory_mib
+        too_many = "pids" not in guarded and len(pids) > self.spec["pids_limit"]
+        if too_many:
+            self.output.feed("e", b"[ended: more processes than allowed]\n")
+        if self.oom_killed or too_many:
             self.kill_tree()
+
+    def killed_by_kernel(self) -> bool:
+        """Return whether the kernel ended a process for want of memory in its group."""
+        folder = self.spec["cgroups"].get("memory")
+        if folder is None:
+            return False
+        for name in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                for line in Path(folder, name).read_text().splitlines():
+                    if line.startswith("oom_kill ") and int(line.split()[1]):
+                        return True
+        return False
 
 
 def detach() -> int:
@@ -273,7 +337,7 @@ def detach() -> int:
         with os.fdopen(read_end) as answer:
             text = answer.read()
         if text != "ok":
-            sys.stderr.write(text or "the shim died before the program started")
+            os.write(2, (text or "the shim died before the program started").encode())
             os._exit(1)
         os._exit(0)
     os.close(read_end)
@@ -284,17 +348,40 @@ def detach() -> int:
     return write_end
 
 
-def main() -> None:
-    """Run one program to its end."""
-    folder = Path(sys.argv[1])
-    answer = detach()
+def write_end(folder: Path, *, exit_code: int, oom_killed: bool = False, error: str = "") -> None:
+    """Keep how the program ended; a full disk may have room again later."""
+    end = {
+        "exit_code": exit_code,
+        "oom_killed": oom_killed,
+        "finished_at": time.time(),
+        "error": error,
+    }
+    while True:
+        try:
+            write_atomically(folder / "exit.json", end)
+        except OSError:
+            if not folder.exists():
+                return
+            time.sleep(1.0)
+        else:
+            return
+
+
+def claim(folder: Path) -> bool:
+    """Take the lock that says that the shim lives; return whether there is anything to do."""
     lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.write(answer, b"ok")
-        return
-    if (folder / "exit.json").exists():
+        return False
+    return not (folder / "exit.json").exists()
+
+
+def main() -> None:
+    """Run one program to its end."""
+    folder = Path(sys.argv[1])
+    answer = detach()
+    if not claim(folder):
         os.write(answer, b"ok")
         return
     shim = Shim(folder)
@@ -307,15 +394,7 @@ def main() -> None:
         shim.start()
     except (OSError, subprocess.SubprocessError) as error:
         shim.output.close()
-        write_atomically(
-            folder / "exit.json",
-            {
-                "exit_code": 127,
-                "oom_killed": False,
-                "finished_at": time.time(),
-                "error": str(error),
-            },
-        )
+        write_end(folder, exit_code=127, error=str(error))
         os.write(answer, str(error).encode())
         return
     write_atomically(
@@ -326,15 +405,7 @@ def main() -> None:
     os.close(answer)
     shim.run()
     code = shim.returncode or 0
-    write_atomically(
-        folder / "exit.json",
-        {
-            "exit_code": 128 - code if code < 0 else code,
-            "oom_killed": shim.oom_killed,
-            "finished_at": time.time(),
-            "error": "",
-        },
-    )
+    write_end(folder, exit_code=128 - code if code < 0 else code, oom_killed=shim.oom_killed)
 
 
 if __name__ == "__main__":

@@ -93,5 +93,12 @@ def _make(endpoint: HostEndpoint) -> ContainerRuntime:
             )
         case "unix" | "tcp":
             return DockerRuntime(endpoint, instance=config.instance)
+        case "ssh":
+            raise HostRefusedError(
+                endpoint.name,
+                detail="ssh:// addresses are not served yet; use tcp:// with TLS, or forward the "
+                "socket ('ssh -N -L /run/far.sock:/var/run/docker.sock HOST') and use "
+                "unix:///run/far.sock",
+            )
         case scheme:
             raise HostRefusedError(endpoint.name, detail=f"no adapter serves {scheme!r} endpoints")
