@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.core.handlers.asgi import ASGIRequest
 from django.http import StreamingHttpResponse
@@ -122,7 +122,7 @@ async def _follow(source: _Source) -> AsyncIterator[bytes]:
     try:
         yield b"retry: 2000\n\n"
         while True:
-            look = await sync_to_async(source.look)()
+            look = await database_sync_to_async(source.look)()
             if look.lines:
                 heard = time.monotonic()
                 yield _encoded(look)

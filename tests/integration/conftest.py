@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.cache import cache
+from django.db import connections
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -17,6 +19,13 @@ from tests.factories.portal import UserFactory
 def _empty_cache() -> None:
     """Rate limits and cached answers of one test never meet another."""
     cache.clear()
+
+
+@pytest.fixture
+async def own_connections(transactional_db: None) -> AsyncIterator[None]:
+    """Close what the threads of an asynchronous test opened, so that its database can go."""
+    yield
+    await sync_to_async(connections.close_all)()
 
 
 @pytest.fixture

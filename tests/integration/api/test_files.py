@@ -155,8 +155,9 @@ def test_somebody_elses_files_are_not_there(
     assert api(other_student).get(url(replica, rest)).status_code == 404
 
 
-@pytest.mark.django_db(transaction=True)
-async def test_under_asgi_a_file_comes_block_by_block(student: User, replica: Replica) -> None:
+async def test_under_asgi_a_file_comes_block_by_block(
+    own_connections: None, student: User, replica: Replica
+) -> None:
     leave_file_async = sync_to_async(leave_file)
     big = b"0123456789abcdef" * 65_536
     await leave_file_async(replica, "big", big)

@@ -188,7 +188,7 @@ class Stream:
 
 @pytest.fixture
 async def followed(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+    own_connections: None, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[..., Any]]:
     monkeypatch.setattr(follow, "LOOK_S", 0.02)
     opened: list[Any] = []
