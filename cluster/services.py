@@ -155,14 +155,19 @@ def host_set_mode(*, host_id: int, mode: HostMode) -> None:
 
 
 @transaction.atomic
-def host_remove(*, host_id: int) -> None:
+def host_remove(*, host_id: int, is_gone: bool = False) -> None:
     """Forget a host that holds nothing.
 
+    Args:
+        is_gone: An admin's word that the machine will never be back, so that nothing can run
+            there any more; then quarantined claims go with it.
+
     Raises:
-        HostInUseError: If a claim on it is still held or quarantined.
+        HostInUseError: If a claim on it is still held or, unless it is gone, quarantined.
     """
     host = Host.objects.select_for_update().get(pk=host_id)
-    holders = host.allocations.filter(state__in=_CLAIMING).count()
+    claiming = (AllocationState.HELD,) if is_gone else _CLAIMING
+    holders = host.allocations.filter(state__in=claiming).count()
     if holders:
         raise HostInUseError(host.name, holders=holders)
     GpuClaim.objects.filter(allocation__host=host).delete()

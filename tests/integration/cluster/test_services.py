@@ -123,6 +123,19 @@ def test_a_host_is_removed_only_when_nothing_holds_a_part_of_it(now: datetime) -
     assert not Gpu.objects.exists()
 
 
+def test_a_host_that_is_gone_for_good_takes_its_quarantined_claims_along(now: datetime) -> None:
+    host = HostFactory()
+    held, kept = claim(host, now), claim(host, now)
+    services.allocation_quarantine(holder=kept.holder, reason="silent")
+
+    with pytest.raises(HostInUseError):
+        services.host_remove(host_id=host.pk, is_gone=True)
+    services.allocation_quarantine(holder=held.holder, reason="silent")
+    services.host_remove(host_id=host.pk, is_gone=True)
+
+    assert not Allocation.objects.exists()
+
+
 class TestClaims:
     def test_free_is_computed_and_never_counted(self, now: datetime) -> None:
         host = HostFactory()
