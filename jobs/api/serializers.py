@@ -275,6 +275,7 @@ class DatasetChoiceSerializer(StrictSerializer):
     )
 
 
+@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]})
 class ParameterField(serializers.Field):
     """A hyper-parameter: a text, a number, or yes or no."""
 

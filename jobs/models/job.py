@@ -1,7 +1,7 @@
 """Jobs: what was asked for, and where it is."""
 
 import uuid
-from typing import Self
+from typing import Final, Self
 
 from django.conf import settings
 from django.db import models
@@ -11,6 +11,9 @@ from jobs.models.code import CodeBundle
 from jobs.models.dataset import DatasetVersion
 from jobs.models.environment import Environment
 from jobs.models.ownership import OwnedQuerySet
+
+#: The word is the label, too.
+STATUS_CHOICES: Final = [(status.value, status.value) for status in JobStatus]
 
 
 class JobQuerySet(OwnedQuerySet["Job"]):
@@ -35,7 +38,7 @@ class Job(models.Model):
     name = models.CharField(max_length=120)
     status = models.CharField(
         max_length=16,
-        choices=[(s.value, s.value) for s in JobStatus],
+        choices=STATUS_CHOICES,
         default=JobStatus.PENDING,
         db_index=True,
     )

@@ -164,7 +164,7 @@ STATIC_ROOT = STATE_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
-# No inline script or style, nothing from another site; blob: and data: images are charts saved as PNG.
+# No inline script or style, nothing from another site; blob: and data: images are saved charts.
 # The nonce is only sent with pages that ask for it: the code editor makes its styles while it runs.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -201,8 +201,8 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_VERSION": "v1",
     "EXCEPTION_HANDLER": "portal.api.exceptions.handle",
     "DEFAULT_THROTTLE_CLASSES": [
-        "rest_framework.throttling.UserRateThrottle",
-        "rest_framework.throttling.AnonRateThrottle",
+        "portal.api.throttling.UserThrottle",
+        "portal.api.throttling.AnonymousThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {
         "user": env.text("STARLING_USER_RATE", "1200/min"),
@@ -224,7 +224,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
-        "JobStatusEnum": "jobs.lifecycle.JobStatus",
+        "JobStatusEnum": "jobs.models.job.STATUS_CHOICES",
         "ReplicaStatusEnum": "jobs.lifecycle.ReplicaStatus",
         "VersionStateEnum": "jobs.models.dataset.VersionState.choices",
         "UploadStateEnum": "jobs.models.dataset.UploadState.choices",

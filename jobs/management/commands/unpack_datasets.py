@@ -16,7 +16,7 @@ _MEMORY_BYTES = 4 << 30
 class Command(BaseCommand):
     help = "Unpack the dataset versions that were received and wait, then end."
 
-    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
+    def handle(self, *args: Any, **options: Any) -> None:
         """Unpack with little memory and low priority: people's requests come first."""
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.RLIM_INFINITY))
         os.nice(10)

@@ -58,7 +58,7 @@ def test_every_status_and_every_reason_has_words() -> None:
 
 def test_terminal_statuses_absorb() -> None:
     assert set(TERMINAL) == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED}
-    assert TERMINAL | ACTIVE == set(JobStatus)
+    assert set(JobStatus) == TERMINAL | ACTIVE
     assert ACTIVE > OCCUPYING
     assert all(status.is_terminal for status in TERMINAL)
 
