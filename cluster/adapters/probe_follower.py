@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from cluster.ports import HostEndpoint
 
 PROBE: Final = Path(__file__).resolve().parent.parent / "probe"
 LABEL_PROBE: Final = "starling.probe"
+#: Version of the probe's lines that is understood here.
+VERSION: Final = 1
 _PATIENCE_S: Final = 1.0
 
 
@@ -26,16 +28,19 @@ class LocalProbe:
 
     def __init__(self, endpoint: HostEndpoint, *, state_dir: Path) -> None:
         self._endpoint = endpoint
-        self._processes = state_dir / "processes"
+        self._state_dir = state_dir
 
     def readings(self) -> Generator[HostReading | None, None, None]:
         """Yield readings; see :class:`cluster.ports.HostProbe`."""
-        command = [sys.executable, "-m", "cluster.probe", "--processes", str(self._processes)]
+        command = [sys.executable, "-m", "cluster.probe", "--disk", str(self._state_dir)]
+        command += ["--processes", str(self._state_dir / "processes")]
         with subprocess.Popen(  # noqa: S603 - our own program
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=PROBE.parent.parent
         ) as probe:
-            lines: Queue[bytes] = Queue(maxsize=100)
-            Thread(target=_pump, args=(probe, lines), daemon=True, name="probe").start()
+            # Without a bound: a reader that lags drops nothing, and the thread never waits.
+            lines: SimpleQueue[bytes] = SimpleQueue()
+            pump = Thread(target=_pump, args=(probe, lines), daemon=True, name="probe")
+            pump.start()
             try:
                 while True:
                     try:
@@ -48,9 +53,10 @@ class LocalProbe:
                     yield reading_of(line.decode("utf-8", "replace"))
             finally:
                 probe.kill()
+                pump.join()
 
 
-def _pump(probe: subprocess.Popen[bytes], lines: "Queue[bytes]") -> None:
+def _pump(probe: subprocess.Popen[bytes], lines: "SimpleQueue[bytes]") -> None:
     if probe.stdout is not None:
         for line in probe.stdout:
             lines.put(line)
@@ -88,12 +94,14 @@ def reading_of(line: str) -> HostReading | None:
     """Return what a probe's line says; ``None`` for a line that is not one."""
     try:
         found = json.loads(line)
-        observed_at = datetime.fromtimestamp(float(found["at"]), tz=UTC)
-    except (ValueError, TypeError, KeyError):
+        return _reading(found) if found["v"] == VERSION else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
-    host = {name: value for name, value in found.get("host", {}).items() if name in _HOST_FIELDS}
+
+
+def _reading(found: Mapping[str, Any]) -> HostReading:
     return HostReading(
-        observed_at=observed_at,
+        observed_at=datetime.fromtimestamp(float(found["at"]), tz=UTC),
         gpus=tuple(_gpu(gpu) for gpu in found.get("gpus", ())),
         gpu_error=str(found.get("gpu_error", "")),
         simulated=bool(found.get("simulated", False)),
@@ -101,7 +109,7 @@ def reading_of(line: str) -> HostReading | None:
             ContainerReading(container_id=key, **_known(value, _CONTAINER_FIELDS))
             for key, value in found.get("containers", {}).items()
         ),
-        **host,
+        **_known(found.get("host", {}), _HOST_FIELDS),
     )
 
 

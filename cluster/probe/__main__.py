@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--docker", action="store_true", help="find Docker containers by cgroup")
     parser.add_argument("--processes", type=Path, help="folder of the process runtime")
     parser.add_argument("--disk", default="/", help="folder whose disk is reported")
+    parser.add_argument("--period", type=float, default=PERIOD_S, help="seconds between lines")
     parser.add_argument("--once", action="store_true", help="print two lines and end")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -31,7 +32,7 @@ def main() -> None:
     container_meter = containers.ContainerMeter(
         docker=arguments.docker, processes=arguments.processes
     )
-    gpu_reader = gpus.GpuReader(containers.container_of)
+    gpu_reader = gpus.GpuReader(containers.container_of, period_s=arguments.period)
     gpu_reader.start()
     lines = 0
     while not (arguments.once and lines >= 2):
@@ -43,15 +44,13 @@ def main() -> None:
             "containers": container_meter.read(),
             **gpu_reader.latest(),
         }
-        if os.environ.get("STARLING_SIMULATED_GPUS"):
-            report["simulated"] = True
         try:
             sys.stdout.write(json.dumps(report, allow_nan=False) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             os._exit(0)
         lines += 1
-        time.sleep(max(0.05, PERIOD_S - (time.monotonic() - began)))
+        time.sleep(max(0.01, arguments.period - (time.monotonic() - began)))
     # A driver call that hangs must not keep the program.
     os._exit(0)
 

@@ -62,7 +62,10 @@ class ContainerMeter:
 
     def _tree_use(self, name: str, shim: int, now: float) -> dict[str, object]:
         pids = descendants(shim)
-        cpu_s = memory_bytes = read = written = 0.0
+        memory_bytes = read = written = 0.0
+        # The shim collects orphans; what they used would else be forgotten with them.
+        own = text_of(f"/proc/{shim}/stat").rpartition(")")[2].split()
+        cpu_s = sum(int(word) for word in own[13:15]) / _TICKS
         for pid in pids:
             stat = text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
             if len(stat) < 22:

@@ -79,6 +79,8 @@ def probe_options(*, with_gpus: bool) -> dict[str, Any]:
     return {
         "binds": {"/sys/fs/cgroup": {"bind": "/sys/fs/cgroup", "mode": "ro"}},
         "pid_mode": "host",
+        # In a namespace of its own it would see other containers' groups at paths it cannot reach.
+        "cgroupns": "host",
         "network_mode": "none",
         "mem_limit": _PROBE_MEMORY_MIB * _MIB,
         "cap_drop": ["ALL"],
