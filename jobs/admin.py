@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from django.contrib import admin, messages
 from django.db.models import Count, QuerySet, Sum
+from django.forms import CheckboxSelectMultiple
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
@@ -39,7 +40,6 @@ class EnvironmentAdmin(admin.ModelAdmin):
     list_filter = ["is_enabled", "staff_only", "framework"]
     search_fields = ["name", "slug", "image"]
     prepopulated_fields = {"slug": ["name"]}
-    filter_horizontal = ["hosts"]
     fieldsets = [
         (None, {"fields": ["name", "slug", "description", "framework", "position"]}),
         (
@@ -54,6 +54,12 @@ class EnvironmentAdmin(admin.ModelAdmin):
         ),
         ("Who and where", {"fields": ["is_enabled", "staff_only", "uses_gpus", "hosts"]}),
     ]
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offer the hosts as boxes to tick: there are few, and it works without a mouse."""
+        return super().formfield_for_manytomany(
+            db_field, request, widget=CheckboxSelectMultiple, **kwargs
+        )
 
 
 @admin.register(JobTemplate)
