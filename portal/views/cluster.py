@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -12,6 +11,7 @@ from cluster import selectors as cluster_selectors
 from jobs.models import Replica
 from jobs.models.ownership import sees_all
 from monitoring import selectors
+from portal.htmx import page_or_part
 from portal.views.access import member, page
 
 
@@ -20,7 +20,8 @@ from portal.views.access import member, page
 def cluster(request: HttpRequest) -> HttpResponse:
     """Show every host with its latest readings; the page's socket goes on from there."""
     hosts = [_shown(host) for host in selectors.cluster_live(now=timezone.now())]
-    return render(request, "cluster/overview.html", {"hosts": hosts})
+    context = {"hosts": hosts, "is_list": True}
+    return page_or_part(request, "cluster/overview.html", "cluster/_updates.html", context)
 
 
 @page
@@ -37,11 +38,12 @@ def host_detail(request: HttpRequest, name: str) -> HttpResponse:
     )
     context = {
         "host": _shown(live),
+        "hosts": [_shown(live)],
         "engine": row.engine if user.is_superuser else {},
         "running": running.order_by("id"),
         "sees_all": sees_all(user),
     }
-    return render(request, "cluster/host.html", context)
+    return page_or_part(request, "cluster/host.html", "cluster/_updates.html", context)
 
 
 def _shown(host: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,9 @@ function start(file) {
     endpoint: root.dataset.endpoint,
     chunkSize: PART,
     retryDelays: [500, 1000, 3000, 6000, 12000],
-    metadata: { filename: file.name },
+    metadata: { filename: file.name, ...(root.dataset.dataset ? { dataset: root.dataset.dataset } : {}) },
+    // The same file for another dataset is another upload.
+    fingerprint: async () => ["starling", root.dataset.dataset ?? "", file.name, file.size, file.lastModified].join("-"),
     removeFingerprintOnSuccess: true,
     /** @param {any} request */
     onBeforeRequest(request) {
