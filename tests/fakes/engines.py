@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import socketserver
+import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -50,3 +52,54 @@ def hanging_engine(folder: Path) -> Iterator[str]:
         thread.join()
     for connection in taken:
         connection.close()
+
+
+@contextmanager
+def tls_front(address: str, *, certificate: Path, key: Path, ca: Path) -> Iterator[int]:
+    """Put mutual TLS on loopback before an engine's socket; yield the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    path = address.removeprefix("unix://")
+
+    class Front(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with (
+                suppress(OSError),
+                context.wrap_socket(
+                    self.request, server_side=True, do_handshake_on_connect=False
+                ) as near,
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine,
+            ):
+                try:
+                    near.do_handshake()
+                except ssl.SSLError:
+                    # Closed with bytes unread, the refusal itself would be lost on its way.
+                    while os.read(near.fileno(), 1 << 12):
+                        pass
+                    return
+                engine.connect(path)
+                back = Thread(target=_copy, args=(engine, near), daemon=True)
+                back.start()
+                _copy(near, engine)
+                back.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Front) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := source.recv(1 << 16):
+            target.sendall(chunk)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

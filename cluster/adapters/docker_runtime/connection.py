@@ -8,9 +8,9 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import docker
 import requests
 import urllib3
+from docker import APIClient
 from docker.errors import APIError, DockerException, TLSParameterError
 from docker.tls import TLSConfig
 
@@ -69,15 +69,24 @@ _REFUSALS: Final = (
 )
 
 
+class Api(APIClient):  # type: ignore[misc]
+    """The SDK's client, deaf to variables like REQUESTS_CA_BUNDLE and HTTPS_PROXY.
+
+    They would replace the host's own CA, and send its traffic to somebody else.
+    """
+
+    trust_env = property(lambda _: False, lambda *_: None)
+
+
 class Connection:
     """Asks one engine, each question within the endpoint's timeout."""
 
     def __init__(self, endpoint: HostEndpoint) -> None:
         self.endpoint = endpoint
         self._lock = Lock()
-        self._client: docker.DockerClient | None = None
+        self._client: Api | None = None
 
-    def ask(self, question: Callable[[docker.DockerClient], _T]) -> _T:
+    def ask(self, question: Callable[[Api], _T]) -> _T:
         """Return the engine's answer.
 
         Raises:
@@ -103,8 +112,7 @@ class Connection:
             APIError: If it answers with an error, for the caller to judge.
         """
 
-        def opened(client: docker.DockerClient) -> requests.Response:
-            api = client.api
+        def opened(api: Api) -> requests.Response:
             response: requests.Response = api.get(
                 api._url(path),  # noqa: SLF001 - the SDK rounds "since" to whole seconds
                 params=parameters,
@@ -136,12 +144,12 @@ class Connection:
                 trial.settimeout(self.endpoint.timeout_s)
                 trial.connect(address.path)
 
-    def _connected(self) -> docker.DockerClient:
+    def _connected(self) -> Api:
         with self._lock:
             if self._client is not None:
                 return self._client
         # Made outside the lock: threads wait for the engine side by side, not in a row.
-        made = docker.DockerClient(
+        made = Api(
             base_url=self.endpoint.url,
             version="auto",
             timeout=self.endpoint.timeout_s,

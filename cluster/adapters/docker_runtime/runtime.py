@@ -65,8 +65,8 @@ class DockerRuntime:
         self._connection = Connection(endpoint)
 
     def describe(self) -> EngineDescription:
-        found = self._connection.ask(lambda client: client.info())
-        version = self._connection.ask(lambda client: client.version())
+        found = self._connection.ask(lambda api: api.info())
+        version = self._connection.ask(lambda api: api.version())
         api = tuple(int(part) for part in str(version.get("ApiVersion", "0.0")).split("."))
         if api < MINIMUM_API:
             raise HostRefusedError(
@@ -115,7 +115,7 @@ class DockerRuntime:
 
     def inspect(self, name: str) -> ContainerStatus | None:
         try:
-            found = self._connection.ask(lambda client: client.api.inspect_container(name))
+            found = self._connection.ask(lambda api: api.inspect_container(name))
         except NotFound:
             return None
         except APIError as error:
@@ -126,7 +126,7 @@ class DockerRuntime:
         wanted = [f"{key}={value}" for key, value in labels.items()]
         try:
             rows = self._connection.ask(
-                lambda client: client.api.containers(all=True, filters={"label": wanted})
+                lambda api: api.containers(all=True, filters={"label": wanted})
             )
         except APIError as error:
             raise self._translated(error) from error
@@ -143,9 +143,7 @@ class DockerRuntime:
     def remove(self, name: str) -> None:
         until = time.monotonic() + self.endpoint.timeout_s
         try:
-            self._connection.ask(
-                lambda client: client.api.remove_container(name, v=True, force=True)
-            )
+            self._connection.ask(lambda api: api.remove_container(name, v=True, force=True))
         except NotFound:
             return
         except APIError as error:
@@ -234,17 +232,17 @@ class DockerRuntime:
     ) -> None:
         try:
             self._connection.ask(
-                lambda client: client.api.create_container(
+                lambda api: api.create_container(
                     image=image,
                     command=["python3", "-m", "cluster.probe", "--docker"],
                     working_dir=PROBE_ROOT,
                     name=name,
                     labels=dict(labels),
-                    host_config=client.api.create_host_config(**probe_options(with_gpus=with_gpus)),
+                    host_config=api.create_host_config(**probe_options(with_gpus=with_gpus)),
                 )
             )
-            self._connection.ask(lambda client: client.api.put_archive(name, "/", archive))
-            self._connection.ask(lambda client: client.api.start(name))
+            self._connection.ask(lambda api: api.put_archive(name, "/", archive))
+            self._connection.ask(lambda api: api.start(name))
         except ImageNotFound as error:
             raise ImageMissingError(self.endpoint.name, image=image) from error
         except APIError as error:
@@ -274,7 +272,7 @@ class DockerRuntime:
         network = spec.network or self._network()
         try:
             self._connection.ask(
-                lambda client: client.api.create_container(
+                lambda api: api.create_container(
                     image=spec.image,
                     command=program(spec),
                     name=spec.name,
@@ -282,7 +280,7 @@ class DockerRuntime:
                     environment=environment(spec),
                     labels=dict(spec.labels),
                     working_dir=spec.working_dir,
-                    host_config=client.api.create_host_config(
+                    host_config=api.create_host_config(
                         **job_options(spec, network=network, cdi=bool(spec.gpus) and self._cdi())
                     ),
                 )
@@ -308,12 +306,12 @@ class DockerRuntime:
 
     def _cdi(self) -> bool:
         """Return whether this engine gives GPUs by CDI names and not by its own driver."""
-        found = self._connection.ask(lambda client: client.info())
+        found = self._connection.ask(lambda api: api.info())
         return "nvidia" not in (found.get("Runtimes") or {}) and cdi_gpus(found)
 
     def _start_created(self, spec: ContainerSpec) -> None:
         try:
-            self._connection.ask(lambda client: client.api.start(spec.name))
+            self._connection.ask(lambda api: api.start(spec.name))
         except APIError as error:
             translated = self._launch_error(error, with_gpus=bool(spec.gpus))
             # A container that could not start is of no use to the next try.
@@ -323,11 +321,11 @@ class DockerRuntime:
     def _network(self) -> str:
         """Return the network of jobs, made once: its containers do not reach one another."""
         try:
-            self._connection.ask(lambda client: client.api.inspect_network(NETWORK))
+            self._connection.ask(lambda api: api.inspect_network(NETWORK))
         except NotFound:
             try:
                 self._connection.ask(
-                    lambda client: client.api.create_network(
+                    lambda api: api.create_network(
                         NETWORK,
                         driver="bridge",
                         check_duplicate=True,
@@ -342,7 +340,7 @@ class DockerRuntime:
 
     def _signal(self, name: str, number: str) -> None:
         try:
-            self._connection.ask(lambda client: client.api.kill(name, signal=number))
+            self._connection.ask(lambda api: api.kill(name, signal=number))
         except NotFound:
             return
         except APIError as error:
