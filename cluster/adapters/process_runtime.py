@@ -62,6 +62,8 @@ _SYSTEM: Final = (
     "/etc/resolv.conf",
     "/etc/hosts",
 )
+#: Where CUDA reads how GPUs are connected.
+_GPU_SYSTEM: Final = ("/sys/bus/pci", "/sys/devices", "/sys/module")
 
 
 class ProcessRuntime:
@@ -272,6 +274,8 @@ class ProcessRuntime:
             argv += ["--ro-bind-try", path, path]
         for device in sorted(Path("/dev").glob("nvidia*")) if spec.gpus else ():
             argv += ["--dev-bind-try", str(device), str(device)]
+        for path in _GPU_SYSTEM if spec.gpus else ():
+            argv += ["--ro-bind-try", path, path]
         for mount in sorted(spec.mounts, key=lambda mount: mount.target):
             argv += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
         names = folder / "passwd"
@@ -431,7 +435,11 @@ def _read_from(path: Path, offset: int) -> Iterator[LogLine]:
             if not raw.endswith(b"\n"):
                 return
             offset += len(raw)
-            at_ns, kind, text = json.loads(raw)
+            try:
+                at_ns, kind, text = json.loads(raw)
+            except ValueError:
+                # What a machine that lost its power left of a line.
+                continue
             yield LogLine(
                 at=datetime.fromtimestamp(at_ns / 1e9, tz=UTC),
                 stream=_STREAMS[kind],

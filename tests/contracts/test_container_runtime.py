@@ -495,3 +495,26 @@ def test_an_engine_that_does_not_answer_is_unreachable(tmp_path: Path, there: bo
         ):
             with pytest.raises(HostUnreachableError):
                 call()
+
+
+@pytest.mark.parametrize("bench", ["docker"], indirect=True)
+def test_containers_of_jobs_do_not_reach_one_another(bench: Bench) -> None:
+    listener = bench.spec("""
+        import socket
+        server = socket.create_server(("0.0.0.0", 5000))
+        print(socket.gethostbyname(socket.gethostname()))
+        server.accept()
+    """)
+    bench.runtime.start(listener)
+    address = next(lines_of(bench.runtime.logs(listener.name))).text
+
+    _, lines = bench.run(f"""
+        import socket
+        try:
+            socket.create_connection(({address!r}, 5000), timeout=1)
+            print("reached")
+        except OSError as error:
+            print("not reached")
+    """)
+
+    assert [line.text for line in lines] == ["not reached"]
