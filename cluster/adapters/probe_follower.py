@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from cluster.adapters.docker_runtime import DockerRuntime
 from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostReading
-from cluster.errors import HostUnreachableError
+from cluster.errors import ClusterError, HostUnreachableError
 from cluster.ports import HostEndpoint
 
 PROBE: Final = Path(__file__).resolve().parent.parent / "probe"
@@ -77,8 +78,15 @@ class DockerProbe:
         self._runtime.ensure_probe(
             name=name, image=self._image, folder=PROBE, version=version(), label=LABEL_PROBE
         )
-        for line in self._runtime.follow_lines(name):
-            yield None if line is None else reading_of(line.text)
+        with closing(self._runtime.follow_lines(name)) as lines:
+            try:
+                for line in lines:
+                    yield None if line is None else reading_of(line.text)
+            except GeneratorExit:
+                # Nobody listens any more: the host is to be left as it was found.
+                with suppress(ClusterError):
+                    self._runtime.remove(name)
+                raise
         raise HostUnreachableError(self._runtime.endpoint.name, detail="its probe ended")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ def check(report: dict[str, Any]) -> None:
 @pytest.mark.xdist_group("training")
 def test_the_example_trains_as_a_process(tmp_path: Path) -> None:
     require(tensorflow_is_built(), "the TensorFlow environment")
-    installation = Installation(state=tmp_path)
-    installation.set_up("--no-example")
+    with closing(Installation(state=tmp_path)) as installation:
+        installation.set_up("--no-example")
 
-    report = demo(installation, "--runtime", "process")
+        report = demo(installation, "--runtime", "process")
 
     check(report)
     assert report["runtime"] == "process"
@@ -49,9 +50,9 @@ def test_the_example_trains_as_a_process(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("training")
 def test_the_example_trains_in_a_container(tmp_path: Path) -> None:
     require(docker_has("starling/tensorflow:latest"), "a Docker engine with TensorFlow's image")
-    installation = Installation(state=tmp_path, variables={"DOCKER_HOST": docker_host()})
-
-    report = demo(installation, "--runtime", "docker")
+    variables = {"DOCKER_HOST": docker_host()}
+    with closing(Installation(state=tmp_path, variables=variables)) as installation:
+        report = demo(installation, "--runtime", "docker")
 
     check(report)
     assert report["runtime"] == "docker"

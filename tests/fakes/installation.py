@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: The environments that jobs of tests run in, built by scripts/environment.
@@ -57,6 +59,30 @@ def eventually(question: Callable[[], Any], *, patience_s: float = PATIENCE_S, w
         time.sleep(0.1)
 
 
+def own_database(state: Path) -> tuple[str, Callable[[], None]]:
+    """Return the URL of a new database, on PostgreSQL if the tests run on it, and how it goes."""
+    given = os.environ.get("DATABASE_URL", "")
+    if not given.startswith("postgres"):
+        return f"sqlite:///{state}/db.sqlite3", lambda: None
+    import psycopg
+
+    name = f"starling_{uuid4().hex[:10]}"
+
+    def run(statement: str) -> None:
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[arg-type]
+
+    run(f"CREATE DATABASE {name}")
+    url = urlunsplit(urlsplit(given)._replace(path=f"/{name}"))
+    return url, lambda: run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def own_broker() -> str:
+    """Return the URL of a Redis database of the test's own; empty for the embedded broker."""
+    given = os.environ.get("REDIS_URL", "")
+    return urlunsplit(urlsplit(given)._replace(path=f"/{1 + os.getpid() % 15}")) if given else ""
+
+
 @dataclass
 class Installation:
     """A state folder with a portal in it; everything started here is ended by :meth:`close`."""
@@ -66,6 +92,10 @@ class Installation:
     port: int = field(default_factory=free_port)
     passwords: dict[str, str] = field(default_factory=dict)
     up: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.database_url, self._drop_database = own_database(self.state)
+        self.redis_url = own_broker()
 
     @property
     def url(self) -> str:
@@ -81,8 +111,8 @@ class Installation:
         return kept | {
             "DJANGO_SETTINGS_MODULE": "portal.settings.dev",
             "STARLING_STATE": str(self.state),
-            "DATABASE_URL": f"sqlite:///{self.state}/db.sqlite3",
-            "REDIS_URL": "",
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": self.redis_url,
             **self.variables,
         }
 
@@ -143,3 +173,4 @@ class Installation:
             except subprocess.TimeoutExpired:
                 self.up.kill()
                 self.up.wait(10)
+        self._drop_database()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -46,8 +48,8 @@ def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def children(tmp_path: Path) -> dict[str, int]:
-    installation = Installation(state=tmp_path)
-    return {name: child["pid"] for name, child in installation.children().items()}
+    facts = json.loads((tmp_path / "run" / "up.json").read_text())
+    return {name: child["pid"] for name, child in facts["children"].items()}
 
 
 def ready(supervisor: subprocess.Popen[str]) -> None:
@@ -153,9 +155,8 @@ def test_the_doctor_says_what_is_missing_and_how_to_mend_it(portal: Installation
 
 
 def test_the_doctor_of_an_empty_folder_names_the_migrations(tmp_path: Path) -> None:
-    empty = Installation(state=tmp_path)
-
-    told = empty.manage("doctor", check=False)
+    with closing(Installation(state=tmp_path)) as empty:
+        told = empty.manage("doctor", check=False)
 
     assert told.returncode == 1
     assert "migrations are not applied" in told.stdout
