@@ -9,13 +9,24 @@ const place = /** @type {HTMLElement} */ (document.getElementById("editor"));
 async function startEditor() {
   const { createEditor } = await import("../vendor/editor.min.js");
   place.hidden = false;
-  createEditor({
+  const { view } = createEditor({
     parent: place,
     doc: script.value,
     nonce: place.dataset.nonce || place.nonce,
     label: "Python program",
     onChange: (/** @type {string} */ text) => { script.value = text; },
   });
+  view.contentDOM.addEventListener("beforeinput", (/** @type {InputEvent} */ event) => {
+    // Typing over a selection, Chromium keeps the old look by an inline style, which the policy
+    // refuses. Brackets and quotes are left to the editor: it puts them around the selection.
+    const { data } = event;
+    if (event.inputType !== "insertText" || event.isComposing || !data || "([{'\"".includes(data)) return;
+    if (view.state.selection.main.empty) return;
+    event.preventDefault();
+    view.dispatch({ ...view.state.replaceSelection(data), userEvent: "input.type", scrollIntoView: true });
+  });
+  // Said outright, so that whoever scrolls by keyboard finds the way in.
+  view.contentDOM.tabIndex = 0;
   script.hidden = true;
   document.getElementById("script-label")?.removeAttribute("for");
 }
