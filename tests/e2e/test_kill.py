@@ -226,6 +226,20 @@ def engine() -> str:
     return ""
 
 
+def sweep(address: str, instance: str) -> None:
+    """Remove what a portal leaves on an engine: its probe goes on for the next start."""
+    listed = subprocess.run(
+        ["docker", "--host", address, "ps", "-aq", "--filter", f"name={instance}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for container in listed.stdout.split():
+        subprocess.run(
+            ["docker", "--host", address, "rm", "-f", container], capture_output=True, check=False
+        )
+
+
 @pytest.fixture(
     scope="module", params=["process", pytest.param("docker", marks=pytest.mark.docker)]
 )
@@ -253,6 +267,7 @@ def portal(request: pytest.FixtureRequest) -> Iterator[Portal]:
         | {
             "DJANGO_SETTINGS_MODULE": "portal.settings.dev",
             "STARLING_STATE": str(state),
+            "STARLING_INSTANCE": state.name,
             **({"DATABASE_URL": database_url} if database_url else {}),
         },
     )
@@ -264,6 +279,8 @@ def portal(request: pytest.FixtureRequest) -> Iterator[Portal]:
     finally:
         made.stop()
         drop_database()
+        if request.param == "docker":
+            sweep(url, state.name)
         shutil.rmtree(state, ignore_errors=True)
 
 
