@@ -24,6 +24,12 @@ _LOG_BYTES: Final = 10 * 2**20
 class AlreadyRunningError(Exception):
     """Another supervisor has this state folder."""
 
+    def __init__(self, state_dir: Path) -> None:
+        super().__init__(
+            f"The portal runs already on {state_dir}. Stop it first (Ctrl-C where it runs), or "
+            "choose another folder with STARLING_STATE."
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
@@ -147,10 +153,7 @@ class Supervisor:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise AlreadyRunningError(
-                f"The portal runs already on {self._state_dir}. Stop it first (Ctrl-C where it "
-                "runs), or choose another folder with STARLING_STATE."
-            ) from error
+            raise AlreadyRunningError(self._state_dir) from error
 
     def _begin(self, child: _Child) -> None:
         child.start()
@@ -238,6 +241,16 @@ def running(state_dir: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def refuse_second(state_dir: Path) -> None:
+    """Do nothing where no supervisor has this state folder.
+
+    Raises:
+        AlreadyRunningError: If one has it.
+    """
+    if running(state_dir):
+        raise AlreadyRunningError(state_dir)
 
 
 def python_module(*arguments: str) -> list[str]:

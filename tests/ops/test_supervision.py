@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,15 +124,27 @@ def test_up_answers_and_ends_without_leaving_a_process(portal: Installation) -> 
     portal.start()
     assert portal.up is not None
     tree = psutil.Process(portal.up.pid).children(recursive=True)
-    taken = portal.manage("up", "--port", str(portal.port), check=False)
+    second = portal.manage("up", "--port", str(portal.port), check=False)
 
     portal.up.send_signal(signal.SIGTERM)
     code = portal.up.wait(60)
 
     assert code == 0
-    assert "Choose another port" in taken.stderr
+    assert "runs already" in second.stderr
     assert len(tree) >= 5
     eventually(lambda: all(gone(process.pid) for process in tree), what="every process to end")
+
+
+def test_a_port_that_is_taken_is_said_in_words(portal: Installation) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        refused = portal.manage("up", "--port", str(port), check=False)
+
+    assert refused.returncode == 1
+    assert "Choose another port" in refused.stderr
 
 
 def test_a_killed_portal_leaves_no_process(portal: Installation) -> None:

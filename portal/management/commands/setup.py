@@ -10,13 +10,14 @@ from django.utils import timezone
 
 from cluster import services as cluster_services
 from cluster.errors import ClusterError
-from cluster.models import Host
+from cluster.models import Host, HostMode
 from jobs import services as job_services
 from jobs.models import Dataset, Job
 from jobs.services.library import LIBRARY, library_load
 from portal import example
 from portal.models import Role, User
 
+_PROCESSES = "process://local"
 _SAMPLES = {
     "digits": "1,797 handwritten digits of 8 by 8 pixels, as one CSV file (UCI, CC BY 4.0).",
 }
@@ -62,6 +63,9 @@ class Command(BaseCommand):
 
     def _host(self, runtime: str) -> None:
         name, url = _default_host(runtime)
+        # Whoever chooses containers wants no job as a process, until that is chosen again.
+        mode = HostMode.ACTIVE if runtime == "process" else HostMode.CORDONED
+        Host.objects.filter(url=_PROCESSES).update(mode=mode)
         host = Host.objects.filter(url=url).first()
         if host is None:
             host = cluster_services.host_create(name=name, url=url)
@@ -74,7 +78,7 @@ class Command(BaseCommand):
 
 def _default_host(runtime: str) -> tuple[str, str]:
     if runtime == "process":
-        return "this-machine", "process://local"
+        return "this-machine", _PROCESSES
     given = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     label = "".join(c if c.isalnum() else "-" for c in socket.gethostname().lower()).strip("-")
     return f"docker-{label}"[:63].strip("-"), given
