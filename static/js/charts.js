@@ -55,6 +55,51 @@ function colour(name) {
  * @typedef {{traces: Trace[], limit?: {value: number, name: string} | null, x?: "time" | "step", unit?: string, max?: number | null, isSmall?: boolean, range?: [number, number]}} Picture
  */
 
+/**
+ * A card with a title, the newest values, and a place for a chart.
+ * @param {HTMLElement} place
+ * @param {string} title
+ * @param {() => Picture} picture
+ * @param {() => [string, string][]} latest name and value of each curve; "" for a name that says nothing
+ */
+export function chartCard(place, title, picture, latest) {
+  const card = document.createElement("figure");
+  card.className = "card chart";
+  const head = document.createElement("figcaption");
+  head.className = "chart__head";
+  const heading = document.createElement("h3");
+  heading.textContent = title;
+  const values = document.createElement("span");
+  values.className = "chart__latest";
+  head.append(heading, values);
+  const plot = document.createElement("div");
+  plot.className = "chart__plot";
+  plot.setAttribute("role", "img");
+  plot.setAttribute("aria-label", `Chart of ${title}`);
+  card.append(head, plot);
+  place.append(card);
+  return new Chart(plot, () => {
+    const entries = latest();
+    showKeys(values, entries);
+    plot.setAttribute("aria-label", `Chart of ${title}. Latest: ${entries.map((entry) => entry.join(" ").trim()).join(", ")}`);
+    return picture();
+  });
+}
+
+/**
+ * Say what each curve is, in its colour, and its newest value.
+ * @param {HTMLElement} element
+ * @param {[string, string][]} entries
+ */
+function showKeys(element, entries) {
+  element.replaceChildren(...entries.map(([name, value], index) => {
+    const key = document.createElement("span");
+    if (name) key.className = `key key--${(index % 6) + 1}`;
+    key.textContent = `${name} ${value}`.trim();
+    return key;
+  }));
+}
+
 /** Seconds are shown only where the chart is short enough for them. @param {Trace[]} traces */
 function clockFormat(traces) {
   const firsts = traces.map((trace) => Number(trace.x[0])).filter(Number.isFinite);
@@ -111,8 +156,8 @@ export class Chart {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--text") },
-      showlegend: traces.length > 1 && !isSmall,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11, color: text } },
+      // The names stand above the chart with their colours, as text (see showKeys).
+      showlegend: false,
       hovermode: "x unified",
       hoverlabel: { bgcolor: colour("--surface"), bordercolor: colour("--border"), font: { color: colour("--text"), size: 12 } },
       xaxis: {

@@ -1,7 +1,7 @@
 // @ts-check
 /** Hosts and GPUs, live: gauges, small charts, and on a host's own page larger ones. */
-import { mib, percent } from "./amounts.js";
-import { Chart } from "./charts.js";
+import { bytes, mib, percent } from "./amounts.js";
+import { Chart, chartCard } from "./charts.js";
 import { LiveSocket, showState, socketUrl } from "./live.js";
 import { SampleSeries } from "./series.js";
 
@@ -74,13 +74,13 @@ function wireGpu(card) {
   const bar = /** @type {HTMLElement} */ (card.querySelector('[data-bar="gpu-memory"]'));
   const total = Number(bar.dataset.total);
   const place = document.getElementById("host-charts");
-  const charts = place ? [figureIn(place, card.querySelector(".gpu__name")?.textContent ?? "GPU", () => ({
+  const charts = place ? [chartCard(place, card.querySelector(".gpu__name")?.textContent ?? "GPU", () => ({
     max: 104, unit: " %",
     traces: [
       { name: "utilisation", ...series.columns("utilization_pct") },
       { name: "memory", ...series.columns("memory_used_mib", (value) => (100 * value) / total) },
     ],
-  }))] : [];
+  }), () => [["busy", percent(present(series, "utilization_pct"))], ["memory", mib(present(series, "memory_used_mib"))]])] : [];
   const show = () => {
     const busy = present(series, "utilization_pct");
     const used = present(series, "memory_used_mib");
@@ -96,38 +96,28 @@ function wireGpu(card) {
   load(card.dataset.samples ?? "", `gpu:${uuid}`);
 }
 
-/**
- * @param {HTMLElement} place
- * @param {string} title
- * @param {() => any} picture
- */
-function figureIn(place, title, picture) {
-  const card = document.createElement("figure");
-  card.className = "card chart";
-  const head = document.createElement("figcaption");
-  head.className = "chart__head";
-  const heading = document.createElement("h3");
-  heading.textContent = title;
-  head.append(heading);
-  const plot = document.createElement("div");
-  plot.className = "chart__plot";
-  plot.setAttribute("role", "img");
-  plot.setAttribute("aria-label", `Chart of ${title} over the last hour`);
-  card.append(head, plot);
-  place.append(card);
-  return new Chart(plot, picture);
-}
-
 /** @param {string} name @param {SampleSeries} series */
 function hostCharts(name, series) {
   const place = document.getElementById("host-charts");
   if (!place || place.dataset.chartsOf !== name) return [];
-  const rate = (/** @type {number} */ value) => value / 1e6;
+  const scale = (/** @type {number} */ value) => value / 1e6;
+  const rate = (/** @type {string} */ field) => {
+    const value = present(series, field);
+    return value === null ? "unknown" : `${bytes(value)}/s`;
+  };
   return [
-    figureIn(place, "CPU (%)", () => ({ max: 104, unit: " %", traces: [{ name: "CPU", fill: true, ...series.columns("cpu_pct") }] })),
-    figureIn(place, "Memory (GiB)", () => ({ unit: " GiB", traces: [{ name: "used", fill: true, ...series.columns("memory_used_mib", (value) => value / 1024) }], max: (series.latest("memory_total_mib") ?? 0) / 1024 || null })),
-    figureIn(place, "Disk (MB/s)", () => ({ unit: " MB/s", traces: [{ name: "read", ...series.columns("read_bytes_s", rate) }, { name: "write", ...series.columns("write_bytes_s", rate) }] })),
-    figureIn(place, "Network (MB/s)", () => ({ unit: " MB/s", traces: [{ name: "in", ...series.columns("receive_bytes_s", rate) }, { name: "out", ...series.columns("transmit_bytes_s", rate) }] })),
+    chartCard(place, "CPU (%)", () => ({ max: 104, unit: " %", traces: [{ name: "CPU", fill: true, ...series.columns("cpu_pct") }] }),
+      () => [["", percent(present(series, "cpu_pct"))]]),
+    chartCard(place, "Memory (GiB)", () => ({
+      unit: " GiB", max: (series.latest("memory_total_mib") ?? 0) / 1024 || null,
+      traces: [{ name: "used", fill: true, ...series.columns("memory_used_mib", (value) => value / 1024) }],
+    }), () => [["", mib(present(series, "memory_used_mib"))]]),
+    chartCard(place, "Disk (MB/s)", () => ({
+      unit: " MB/s", traces: [{ name: "read", ...series.columns("read_bytes_s", scale) }, { name: "write", ...series.columns("write_bytes_s", scale) }],
+    }), () => [["read", rate("read_bytes_s")], ["write", rate("write_bytes_s")]]),
+    chartCard(place, "Network (MB/s)", () => ({
+      unit: " MB/s", traces: [{ name: "in", ...series.columns("receive_bytes_s", scale) }, { name: "out", ...series.columns("transmit_bytes_s", scale) }],
+    }), () => [["in", rate("receive_bytes_s")], ["out", rate("transmit_bytes_s")]]),
   ];
 }
 

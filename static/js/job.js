@@ -1,7 +1,7 @@
 // @ts-check
 /** A job's page: one socket feeds the log, the curves and the charts; REST fills what was missed. */
 import { bytes, figure, mib, percent } from "./amounts.js";
-import { Chart } from "./charts.js";
+import { chartCard } from "./charts.js";
 import { LiveSocket, showState, socketUrl } from "./live.js";
 import { LogView } from "./log_view.js";
 import { chartOf, MetricSeries, SampleSeries } from "./series.js";
@@ -51,43 +51,11 @@ document.getElementById("log-rank")?.addEventListener("change", (event) => {
   loadLog();
 });
 
-// --- a card with a chart ---------------------------------------------------------
-
-/**
- * @param {HTMLElement} place
- * @param {string} title
- * @param {() => any} picture
- * @param {() => string} latest
- */
-function chartCard(place, title, picture, latest) {
-  const card = document.createElement("figure");
-  card.className = "card chart";
-  const head = document.createElement("figcaption");
-  head.className = "chart__head";
-  const heading = document.createElement("h3");
-  heading.textContent = title;
-  const value = document.createElement("span");
-  value.className = "chart__latest";
-  head.append(heading, value);
-  const plot = document.createElement("div");
-  plot.className = "chart__plot";
-  plot.setAttribute("role", "img");
-  plot.setAttribute("aria-label", `Chart of ${title}`);
-  card.append(head, plot);
-  place.append(card);
-  const chart = new Chart(plot, () => {
-    value.textContent = latest();
-    plot.setAttribute("aria-label", `Chart of ${title}. Latest: ${value.textContent}`);
-    return picture();
-  });
-  return chart;
-}
-
 // --- metrics -----------------------------------------------------------------------
 
 /** @type {Map<string, MetricSeries>} by rank and name */
 const metrics = new Map();
-/** @type {Map<string, {chart: Chart, keys: Set<string>}>} */
+/** @type {Map<string, {chart: import("./charts.js").Chart, keys: Set<string>}>} */
 const metricCharts = new Map();
 const severalRanks = page.replicas.length > 1;
 
@@ -97,10 +65,9 @@ function labelOf(key) {
   return severalRanks ? `${name.join(" ")} (rank ${own})` : name.join(" ");
 }
 
-/** The newest values: alone where there is one curve, each with its name where there are more. @param {string[]} keys */
+/** @param {string[]} keys @returns {[string, string][]} */
 function latestMetrics(keys) {
-  const values = keys.map((own) => figure(metrics.get(own)?.latest()));
-  return keys.length === 1 ? values[0] : keys.map((own, index) => `${labelOf(own)} ${values[index]}`).join(", ");
+  return keys.map((own) => [keys.length === 1 && !severalRanks ? "" : labelOf(own), figure(metrics.get(own)?.latest())]);
 }
 
 /** @param {{rank: number, name: string, step: number, value: number | null}} point */
@@ -144,7 +111,7 @@ async function loadMetrics() {
 
 /** @type {Map<string, SampleSeries>} */
 const samples = new Map();
-/** @type {{chart: Chart, subjects: () => string[], names: string[]}[]} */
+/** @type {{chart: import("./charts.js").Chart, subjects: () => string[], names: string[]}[]} */
 let resourceCharts = [];
 
 /** @param {string} subject */
@@ -182,7 +149,7 @@ function containers() {
  * @param {string} title
  * @param {string[]} names
  * @param {() => any} picture
- * @param {() => string} latest
+ * @param {() => [string, string][]} latest
  */
 function resourceCard(title, names, picture, latest, subjects = containers) {
   resourceCharts.push({ chart: chartCard(resources, title, picture, latest), subjects, names });
@@ -193,26 +160,26 @@ function buildResourceCharts() {
   resourceCard("CPU (% of a core)", ["cpu_pct"], () => ({
     traces: replicaTraces(["cpu_pct"], () => "CPU"), unit: " %",
     limit: { value: page.cpu_limit_pct, name: `${page.cpu_limit_pct / 100} core${page.cpu_limit_pct === 100 ? "" : "s"}` },
-  }), () => percent(latestOf("cpu_pct")));
+  }), () => [["", percent(latestOf("cpu_pct"))]]);
   resourceCard("Memory (MiB)", ["memory_mib"], () => ({
     traces: replicaTraces(["memory_mib"], () => "memory"), unit: " MiB",
     limit: { value: page.memory_limit_mib, name: `limit ${mib(page.memory_limit_mib)}` },
-  }), () => mib(latestOf("memory_mib")));
+  }), () => [["", mib(latestOf("memory_mib"))]]);
   resourceCard("Disk (MB/s)", ["read_bytes_s", "write_bytes_s"], () => ({
     traces: replicaTraces(["read_bytes_s", "write_bytes_s"], (name) => (name.startsWith("read") ? "read" : "write"), (value) => value / 1e6), unit: " MB/s",
-  }), () => `read ${rate("read_bytes_s")}, write ${rate("write_bytes_s")}`);
+  }), () => [["read", rate("read_bytes_s")], ["write", rate("write_bytes_s")]]);
   resourceCard("Network (MB/s)", ["receive_bytes_s", "transmit_bytes_s"], () => ({
     traces: replicaTraces(["receive_bytes_s", "transmit_bytes_s"], (name) => (name.startsWith("rec") ? "in" : "out"), (value) => value / 1e6), unit: " MB/s",
-  }), () => `in ${rate("receive_bytes_s")}, out ${rate("transmit_bytes_s")}`);
+  }), () => [["in", rate("receive_bytes_s")], ["out", rate("transmit_bytes_s")]]);
   page.gpus.forEach((/** @type {any} */ gpu, /** @type {number} */ index) => {
     const subjects = () => [`gpu:${gpu.uuid}`];
     const series = () => seriesOf(`gpu:${gpu.uuid}`);
     resourceCard(`GPU ${index} (%)`, ["utilization_pct"], () => ({
       traces: [{ name: "utilisation", fill: true, ...series().columns("utilization_pct") }], unit: " %", max: 104,
-    }), () => percent(series().latest("utilization_pct")), subjects);
+    }), () => [["", percent(series().latest("utilization_pct"))]], subjects);
     resourceCard(`GPU ${index} memory (MiB)`, ["memory_used_mib"], () => ({
       traces: [{ name: "memory", fill: true, ...series().columns("memory_used_mib") }], unit: " MiB",
-    }), () => mib(series().latest("memory_used_mib")), subjects);
+    }), () => [["", mib(series().latest("memory_used_mib"))]], subjects);
   });
 }
 

@@ -33,6 +33,8 @@ export class LogView {
     this.hits = [];
     this.hit = -1;
     this.target = 0;
+    /** Where the next drawing scrolls to; only then is the space as tall as it must be. */
+    this.goal = 0;
     this.follows = true;
     this.scheduled = false;
     this.searched = 0;
@@ -122,6 +124,11 @@ export class LogView {
       }
     }
     if (!this.view.clientHeight) return;
+    if (this.goal && this.goal <= last) {
+      this.ownScroll = true;
+      this.view.scrollTop = Math.max(0, this.topOf(this.goal) - this.view.clientHeight / 2);
+      this.goal = 0;
+    }
     const first = Math.max(1, Math.floor(this.lineAt(this.view.scrollTop)) - AROUND);
     const until = Math.min(last, first + Math.ceil(this.view.clientHeight / LINE) + 2 * AROUND);
     for (const [number, element] of this.shown) {
@@ -213,16 +220,17 @@ export class LogView {
 
   /** Show a line in the middle. @param {number} number */
   goTo(number) {
-    this.target = number;
+    this.target = this.goal = number;
     this.setFollow(false);
-    this.ownScroll = true;
-    this.view.scrollTop = Math.max(0, this.topOf(number) - this.view.clientHeight / 2);
     this.draw();
   }
 
   toHash() {
     const number = Number(/^#L(\d+)$/.exec(location.hash)?.[1]);
-    if (number) this.goTo(number);
+    if (number) {
+      this.goTo(number);
+      this.root.scrollIntoView({ block: "center" });
+    }
     return Boolean(number);
   }
 }
