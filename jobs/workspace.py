@@ -69,12 +69,11 @@ def prepare(replica: Replica) -> ContainerSpec:
     ]
     claims = cluster_selectors.claims_of([replica.public_id])
     environment = job.environment
-    python = environment.python.replace("{state}", str(settings.STATE_DIR))
     uid = owner if owner is not None else os.geteuid()
     return ContainerSpec(
         name=replica.container_name,
         image=environment.image,
-        python=python,
+        python=environment.interpreter,
         command=command(job),
         environment=variables(job, replica),
         labels={

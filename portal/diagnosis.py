@@ -211,8 +211,7 @@ def _mend_host(host: Host) -> str:
 def _environments() -> Iterator[Finding]:
     for environment in Environment.objects.filter(is_enabled=True):
         places = []
-        python = environment.python.replace("{state}", str(settings.STATE_DIR))
-        if python and os.access(python, os.X_OK):
+        if environment.python and os.access(environment.interpreter, os.X_OK):
             places.append("on this machine")
         if environment.image:
             places.append(f"as image {environment.image}")

@@ -1,5 +1,8 @@
 """What programs run in, and the templates that people start from."""
 
+import os
+
+from django.conf import settings
 from django.db import models
 
 from cluster.models import Host
@@ -35,6 +38,17 @@ class Environment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def interpreter(self) -> str:
+        """Return the path of its interpreter on process hosts; empty where it has none."""
+        return self.python.replace("{state}", str(settings.STATE_DIR))
+
+    def runs_on(self, host: Host) -> bool:
+        """Return whether a host of this kind can run it: with its image, or its interpreter."""
+        if host.url.startswith("process:"):
+            return bool(self.python) and os.access(self.interpreter, os.X_OK)
+        return bool(self.image)
 
 
 class JobTemplate(models.Model):

@@ -10,7 +10,7 @@ from cluster import selectors as cluster_selectors
 from cluster.core.resources import HostName, ResourceRequest
 from jobs.errors import NotFoundError
 from jobs.lifecycle import VERDICTS, JobStatus, ReplicaStatus, RetryClass
-from jobs.models import Attempt, Job, OutputFile, Replica
+from jobs.models import Attempt, Environment, Job, OutputFile, Replica
 from jobs.models.ownership import administers
 from jobs.specification import DatasetChoice, JobSpecification
 
@@ -139,11 +139,11 @@ def request_of(
     )
 
 
-def runnable_hosts(environments: Iterable[Any]) -> dict[int, frozenset[str]]:
+def runnable_hosts(environments: Iterable[Environment]) -> dict[int, frozenset[str]]:
     """Return, by environment's primary key, the hosts it may and can run on.
 
-    An environment with an image runs on container engines, one with an interpreter on process
-    hosts, and where an admin has chosen hosts, on those only.
+    An environment with an image runs on container engines, one whose interpreter is installed on
+    process hosts, and where an admin has chosen hosts, on those only.
     """
     hosts = list(cluster_selectors.host_list())
     found: dict[int, frozenset[str]] = {}
@@ -152,8 +152,7 @@ def runnable_hosts(environments: Iterable[Any]) -> dict[int, frozenset[str]]:
         found[environment.pk] = frozenset(
             host.name
             for host in hosts
-            if (not chosen or host.pk in chosen)
-            and (environment.python if host.url.startswith("process:") else environment.image)
+            if (not chosen or host.pk in chosen) and environment.runs_on(host)
         )
     return found
 

@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from cluster.core.placement.room import Room, feasible
 from cluster.core.resources import ClusterSnapshot, ResourceRequest
+
+_NOWHERE: Final = (
+    "No host can run this environment. Choose another one, or ask an admin to install it."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +42,7 @@ def admit(request: ResourceRequest, snapshot: ClusterSnapshot) -> Admission:
     fits = _most(request, rooms)
     allowed = [room for room in rooms if room.admits(request)]
     if not allowed:
-        return Admission(
-            shortfalls={"environment": "No host may run this environment. Choose another one."},
-            fits=fits,
-        )
+        return Admission(shortfalls={"environment": _NOWHERE}, fits=fits)
     if feasible(request, allowed):
         return Admission(fits=fits)
     return Admission(shortfalls=_shortfalls(request, fits), fits=fits)

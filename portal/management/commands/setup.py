@@ -12,6 +12,7 @@ from cluster import services as cluster_services
 from cluster.errors import ClusterError
 from cluster.models import Host, HostMode
 from jobs import services as job_services
+from jobs.errors import JobsError
 from jobs.models import Dataset, Job
 from jobs.services.library import LIBRARY, library_load
 from portal import example
@@ -49,9 +50,15 @@ class Command(BaseCommand):
                     now=timezone.now(),
                 )
         if not options["no_example"] and not Job.objects.exists():
+            self._example(student, options["url"].rstrip("/"))
+
+    def _example(self, student: User, url: str) -> None:
+        try:
             job = example.submit(owner=student, now=timezone.now())
-            where = f"{options['url'].rstrip('/')}/jobs/{job.public_id}/"
-            self.stdout.write(f"The example job starts with the portal: {where}")
+        except JobsError as error:
+            self.stdout.write(f"The example job waits for you: {error}")
+            return
+        self.stdout.write(f"The example job starts with the portal: {url}/jobs/{job.public_id}/")
 
     def _account(self, username: str, role: Role) -> User:
         user = User.objects.filter(username=username).first()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -22,6 +24,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _own_state(settings: object, tmp_path: Path) -> None:
     settings.STATE_DIR = tmp_path / "state"  # type: ignore[attr-defined]
+    install("tensorflow", tmp_path / "state")
+
+
+def install(environment: str, state: Path) -> None:
+    """Put an interpreter where an environment's is looked for."""
+    binaries = state / "environments" / environment / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").symlink_to(sys.executable)
 
 
 def setup(*words: str) -> str:
@@ -57,6 +67,15 @@ def test_the_second_time_changes_nothing_and_shows_no_password() -> None:
 
     assert everything() == before
     assert "password" not in said
+
+
+def test_without_its_environment_the_example_waits_and_says_why(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state" / "environments")
+
+    said = setup()
+
+    assert not Job.objects.exists()
+    assert "ask an admin to install it" in said
 
 
 def test_the_printed_password_signs_in() -> None:
