@@ -2,14 +2,15 @@
 
 from typing import Any, Final
 
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.utils import extend_schema
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularAPIView
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import AllowAny
-from rest_framework.renderers import TemplateHTMLRenderer
-from rest_framework.request import Request
-from rest_framework.response import Response
+
+from portal.api import reference
 
 _ERROR: Final[dict[str, Any]] = {
     "type": "object",
@@ -115,16 +116,7 @@ class SchemaView(SpectacularAPIView):
     content_negotiation_class = DefaultContentNegotiation
 
 
-class DocsView(SpectacularSwaggerSplitView):
-    """The document as a page one can try things on; its script is a file of its own."""
-
-    permission_classes = [AllowAny]
-    renderer_classes = [TemplateHTMLRenderer]
-    url_name = "v1:schema"
-    template_name = "api/docs.html"
-
-    @extend_schema(exclude=True)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Return the page, or its script where ``?script`` asks for it."""
-        answer: Response = super().get(request, *args, **kwargs)  # type: ignore[no-untyped-call] # drf-spectacular's
-        return answer
+@require_safe
+def docs(request: HttpRequest) -> HttpResponse:
+    """Show the document as a page for people; it names nobody, so anybody may read it."""
+    return render(request, "api/docs.html", {"groups": reference.groups()})

@@ -14,7 +14,7 @@ from jobs.api.datasets import DatasetViewSet
 from monitoring.api.urls import urlpatterns as monitoring_urls
 from portal.api.exceptions import bare
 from portal.api.jobs import JobViewSet
-from portal.api.schema import DocsView, SchemaView
+from portal.api.schema import SchemaView, docs
 from portal.api.tokens import MeView, TokenViewSet
 
 router = SimpleRouter()
@@ -29,7 +29,7 @@ router.register("tokens", TokenViewSet, "token")
 
 v1: list[URLPattern | URLResolver] = [
     path("schema/", SchemaView.as_view(), name="schema"),
-    path("docs/", DocsView.as_view(), name="docs"),
+    path("docs/", docs, name="docs"),
     path("me/", MeView.as_view(), name="me"),
     *monitoring_urls,
     *uploads.urlpatterns,

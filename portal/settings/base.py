@@ -23,7 +23,6 @@ INSTALLED_APPS = [
     "knox",
     "django_filters",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "django_htmx",
     "allauth",
     "allauth.account",
@@ -216,9 +215,6 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "DESCRIPTION": "Datasets, training jobs, hosts, GPUs and what they measure.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.1",
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
@@ -233,7 +229,6 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.api.schema.describe_errors",
     ],
-    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False},
 }
 REST_KNOX = {
     "AUTH_HEADER_PREFIX": "Token",

@@ -441,7 +441,7 @@ def test_the_chosen_theme_stays(person: Callable[..., Person]) -> None:
 PAGES = (
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?source=editor", "/datasets/",
     "/cluster/", "/cluster/this-machine/", "/account/", "/account/tokens/", "/accounts/email/",
-    "/accounts/password/change/", "/no-such-page/",
+    "/accounts/password/change/", "/api/v1/docs/", "/no-such-page/",
 )  # fmt: skip
 ENTRANCES = ("/accounts/login/", "/accounts/signup/", "/accounts/password/reset/")
 
