@@ -221,20 +221,28 @@ def _program(job: Job) -> dict[str, Any]:
 def _live(job: Job, attempt: Attempt | None) -> dict[str, Any]:
     """Return what the page's scripts must know: addresses, limits, and whose samples are shown."""
     replicas = list(attempt.replicas.all()) if attempt else []
-    gpus = cluster_selectors.claims_of([replica.public_id for replica in replicas])
-    uuids = [uuid for claimed in gpus.values() for uuid in claimed]
+    claims = cluster_selectors.claims_of([replica.public_id for replica in replicas])
+    uuids = [uuid for claimed in claims.values() for uuid in claimed]
+    gpus = {gpu.uuid: gpu for gpu in cluster_selectors.gpu_list().filter(uuid__in=uuids)}
     return {
         "job": str(job.public_id),
         "attempt": attempt.number if attempt else None,
         "is_latest": attempt is None or attempt.number == len(job.attempts.all()),
         "is_terminal": JobStatus(job.status).is_terminal,
+        "gpu_count": job.gpus,
         "cpu_limit_pct": job.cpu_millis / 10,
         "memory_limit_mib": job.memory_mib,
         "replicas": [
             {"id": str(r.public_id), "rank": r.rank, "host": r.host_name} for r in replicas
         ],
         "gpus": [
-            {"uuid": uuid, "samples": reverse("v1:gpu-samples", args=[uuid])} for uuid in uuids
+            {
+                "uuid": uuid,
+                "memory_total_mib": gpus[uuid].memory_total_mib,
+                "samples": reverse("v1:gpu-samples", args=[uuid]),
+            }
+            for uuid in uuids
+            if uuid in gpus
         ],
         "urls": {
             "socket": f"/ws/jobs/{job.public_id}/",

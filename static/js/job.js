@@ -174,12 +174,14 @@ function buildResourceCharts() {
   page.gpus.forEach((/** @type {any} */ gpu, /** @type {number} */ index) => {
     const subjects = () => [`gpu:${gpu.uuid}`];
     const series = () => seriesOf(`gpu:${gpu.uuid}`);
-    resourceCard(`GPU ${index} (%)`, ["utilization_pct"], () => ({
-      traces: [{ name: "utilisation", fill: true, ...series().columns("utilization_pct") }], unit: " %", max: 104,
-    }), () => [["", percent(series().latest("utilization_pct"))]], subjects);
-    resourceCard(`GPU ${index} memory (MiB)`, ["memory_used_mib"], () => ({
-      traces: [{ name: "memory", fill: true, ...series().columns("memory_used_mib") }], unit: " MiB",
-    }), () => [["", mib(series().latest("memory_used_mib"))]], subjects);
+    const total = gpu.memory_total_mib;
+    resourceCard(`GPU ${index} (%)`, ["utilization_pct", "memory_used_mib"], () => ({
+      traces: [
+        { name: "busy", ...series().columns("utilization_pct") },
+        { name: "memory", ...series().columns("memory_used_mib", (value) => (100 * value) / total) },
+      ],
+      unit: " %", max: 104,
+    }), () => [["busy", percent(series().latest("utilization_pct"))], ["memory", `${mib(series().latest("memory_used_mib"))} of ${mib(total)}`]], subjects);
   });
 }
 
@@ -249,15 +251,16 @@ function isShown(replica) {
   return page.replicas.some((/** @type {any} */ one) => one.id === replica);
 }
 
-/** A new attempt has replicas this page does not know: it shows them when it follows the latest. */
-function noteReplica(/** @type {any} */ stream) {
+/**
+ * Learn of a container. One more of a rank that is shown already is another attempt's: late words
+ * of an earlier one, or a new one, of which the job's state tells.
+ *
+ * @param {any} stream
+ */
+function noteReplica(stream) {
   if (!page.is_latest) return;
   if (!isShown(stream.replica)) {
-    if (page.replicas.some((/** @type {any} */ one) => one.rank === stream.rank)) {
-      // Another attempt has begun: everything here is about the one before.
-      location.reload();
-      return;
-    }
+    if (page.replicas.some((/** @type {any} */ one) => one.rank === stream.rank)) return;
     page.replicas.push({ id: stream.replica, rank: stream.rank, host: stream.host ?? "" });
     loadSamples();
   }
@@ -270,8 +273,26 @@ function changed(message) {
   if (signature === status) return;
   const isFirst = status === message.status;
   status = signature;
+  if (page.is_latest && needsAnotherPage(message, isFirst)) {
+    location.reload();
+    return;
+  }
   if (message.is_terminal) loadMetrics();
   if (!isFirst) document.body.dispatchEvent(new CustomEvent("job-changed"));
+}
+
+/**
+ * Whether the job has come to what this page cannot show: another attempt, or GPUs it did not
+ * have when the page was made.
+ *
+ * @param {any} message
+ * @param {boolean} isFirst
+ */
+function needsAnotherPage(message, isFirst) {
+  const isNewAttempt = page.attempt !== null && message.attempt > page.attempt;
+  const hasNewGpus = page.gpu_count > 0 && !page.gpus.length && message.status === "running" && !isFirst;
+  if (page.attempt === null && message.attempt) page.attempt = message.attempt;
+  return isNewAttempt || hasNewGpus;
 }
 
 let wasLost = false;
