@@ -15,7 +15,7 @@ from cluster.adapters.docker_runtime import DockerRuntime
 from cluster.adapters.probe_follower import LABEL_PROBE, DockerProbe, LocalProbe
 from cluster.core.resources import ContainerReading, HostReading
 from cluster.errors import HostUnreachableError, ImageMissingError
-from cluster.ports import ContainerState, HostEndpoint, HostProbe
+from cluster.ports import HostEndpoint, HostProbe
 from tests.contracts.conftest import IMAGE, Bench
 
 BUSY = """
@@ -90,15 +90,11 @@ def test_the_host_and_its_containers_are_seen(probed: Probed) -> None:
     until(probed.probe, lambda reading: own(reading) is None)
 
 
-def test_closing_ends_the_probe_or_leaves_it_to_the_next(probed: Probed) -> None:
+def test_closing_leaves_the_host_without_a_probe(probed: Probed) -> None:
     until(probed.probe, lambda reading: reading.cpu_pct is not None)
 
     if isinstance(probed.bench.runtime, DockerRuntime):
-        first = probed.bench.runtime.inspect(probed.name)
-        until(probed.probe, lambda reading: reading.cpu_pct is not None)
-        assert first is not None
-        assert first.state is ContainerState.RUNNING
-        assert probed.bench.runtime.inspect(probed.name) == first
+        assert probed.bench.runtime.inspect(probed.name) is None
     else:
         mine = psutil.Process().children(recursive=True)
         assert not [one for one in mine if "cluster.probe" in one.cmdline()]
@@ -123,18 +119,24 @@ def test_a_probe_that_ends_is_told_and_may_be_begun_again(probed: Probed) -> Non
 
 
 @pytest.mark.parametrize("bench", ["docker"], indirect=True)
-def test_a_probe_of_another_version_is_replaced(
+def test_a_probe_that_was_left_is_taken_over_or_replaced(
     probed: Probed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As after a collector that was killed: its probe still runs, perhaps of another version."""
     runtime = probed.bench.runtime
-    until(probed.probe, lambda reading: reading.cpu_pct is not None)
-    before = runtime.inspect(probed.name)
-
-    monkeypatch.setattr(probe_follower, "version", lambda: "another")
-    until(probed.probe, lambda reading: reading.cpu_pct is not None)
-    after = runtime.inspect(probed.name)
+    with closing(probed.probe.readings()) as left:
+        next(reading for reading in left if reading is not None)
+        before = runtime.inspect(probed.name)
+        with closing(probed.probe.readings()) as readings:
+            next(reading for reading in readings if reading is not None)
+            same = runtime.inspect(probed.name)
+            monkeypatch.setattr(probe_follower, "version", lambda: "another")
+            with closing(probed.probe.readings()) as newer:
+                next(reading for reading in newer if reading is not None)
+                after = runtime.inspect(probed.name)
 
     assert before is not None
+    assert same == before
     assert after is not None
     assert after.container_id != before.container_id
     assert after.labels[LABEL_PROBE] == "another"

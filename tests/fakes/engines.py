@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import socketserver
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Thread
 
@@ -103,3 +105,69 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def cutting_front(folder: Path, address: str, lengths: Iterator[int]) -> Iterator[str]:
+    """Put a socket before an engine's that cuts each connection after so many bytes of answers."""
+    path = folder / "cuts.sock"
+    engine_path = address.removeprefix("unix://")
+
+    class Front(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            near, left = self.request, next(lengths)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
+                engine.connect(engine_path)
+                forth = Thread(target=_copy, args=(near, engine), daemon=True)
+                forth.start()
+                with suppress(OSError):
+                    while left > 0 and (chunk := engine.recv(min(left, 1 << 14))):
+                        near.sendall(chunk)
+                        left -= len(chunk)
+                for end in (near, engine):
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
+                forth.join()
+
+    class Server(socketserver.ThreadingUnixStreamServer):
+        daemon_threads = True
+
+    with Server(str(path), Front) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"unix://{path}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def scripted_engine(folder: Path, answers: dict[str, tuple[int, object]]) -> Iterator[str]:
+    """Serve an engine that answers by the last part of the path: a status and a JSON body."""
+    path = folder / "scripted.sock"
+
+    class Script(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            last = self.path.partition("?")[0].rpartition("/")[2]
+            status, body = answers.get(last, (404, {"message": f"no {last}"}))
+            text = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(socketserver.ThreadingUnixStreamServer):
+        daemon_threads = True
+
+        def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+            return super().get_request()[0], ("local", 0)
+
+    with Server(str(path), Script) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"unix://{path}"
+        server.shutdown()
+        thread.join()

@@ -1,17 +1,17 @@
 """Containers on a Docker engine, reached over its API; nothing of ours is installed there."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import requests
 from docker.errors import APIError, ImageNotFound, NotFound
 
-from cluster.adapters.docker_runtime.connection import BROKEN, Connection, brief
+from cluster.adapters.docker_runtime.connection import BROKEN, Api, Connection, brief
 from cluster.adapters.docker_runtime.options import (
     PROBE_ROOT,
     environment,
@@ -44,6 +44,8 @@ from cluster.ports import (
     LogLine,
 )
 
+_T = TypeVar("_T")
+
 MINIMUM_API: Final = (1, 40)
 NETWORK: Final = "starling-jobs"
 _HEARTBEAT_S: Final = 0.5
@@ -65,8 +67,8 @@ class DockerRuntime:
         self._connection = Connection(endpoint)
 
     def describe(self) -> EngineDescription:
-        found = self._connection.ask(lambda api: api.info())
-        version = self._connection.ask(lambda api: api.version())
+        found = self._told(lambda api: api.info())
+        version = self._told(lambda api: api.version())
         api = tuple(int(part) for part in str(version.get("ApiVersion", "0.0")).split("."))
         if api < MINIMUM_API:
             raise HostRefusedError(
@@ -124,12 +126,7 @@ class DockerRuntime:
 
     def containers(self, labels: Mapping[str, str]) -> tuple[ContainerStatus, ...]:
         wanted = [f"{key}={value}" for key, value in labels.items()]
-        try:
-            rows = self._connection.ask(
-                lambda api: api.containers(all=True, filters={"label": wanted})
-            )
-        except APIError as error:
-            raise self._translated(error) from error
+        rows = self._told(lambda api: api.containers(all=True, filters={"label": wanted}))
         # The list tells neither exit codes nor who ran out of memory.
         found = (self.inspect(row["Id"]) for row in rows)
         return tuple(status for status in found if status is not None)
@@ -306,7 +303,7 @@ class DockerRuntime:
 
     def _cdi(self) -> bool:
         """Return whether this engine gives GPUs by CDI names and not by its own driver."""
-        found = self._connection.ask(lambda api: api.info())
+        found = self._told(lambda api: api.info())
         return "nvidia" not in (found.get("Runtimes") or {}) and cdi_gpus(found)
 
     def _start_created(self, spec: ContainerSpec) -> None:
@@ -347,6 +344,13 @@ class DockerRuntime:
             # 409: it has ended already.
             if error.status_code != HTTPStatus.CONFLICT:
                 raise self._translated(error) from error
+
+    def _told(self, question: Callable[[Api], _T]) -> _T:
+        """Ask what an engine in order always answers."""
+        try:
+            return self._connection.ask(question)
+        except APIError as error:
+            raise self._translated(error) from error
 
     def _translated(self, error: APIError) -> ClusterError:
         detail = f"its engine says: {brief(error)}"
