@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 
 from jobs.errors import NotFoundError
+from portal.htmx import is_fragment
 from portal.models import User
 
 View = Callable[..., HttpResponseBase]
@@ -23,7 +25,16 @@ def page(view: View) -> View:
         except NotFoundError as error:
             raise Http404(str(error)) from error
 
-    return login_required(guarded)
+    signed_in = login_required(guarded)
+
+    @wraps(view)
+    def whole(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if is_fragment(request) and not request.user.is_authenticated:
+            # The sign-in page must not be swapped into a part of the page that was left open.
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED, headers={"HX-Refresh": "true"})
+        return signed_in(request, *args, **kwargs)
+
+    return whole
 
 
 def member(request: HttpRequest) -> User:

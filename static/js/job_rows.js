@@ -10,6 +10,12 @@ function refresh(job) {
   if (row && url) globalThis.htmx?.ajax("GET", url, { target: row, swap: "outerHTML" });
 }
 
+// The socket tells of one's own jobs only; those of others, which staff see, are asked for.
+setInterval(() => {
+  if (document.hidden) return;
+  for (const row of document.querySelectorAll("tr[data-ask]")) refresh(/** @type {HTMLElement} */ (row).dataset.job ?? "");
+}, 10_000);
+
 let wasLost = false;
 const live = new LiveSocket(socketUrl("/ws/jobs/"), {
   onMessage(message) { if (message.type === "status") refresh(message.job); },

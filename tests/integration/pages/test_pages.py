@@ -227,6 +227,16 @@ def test_htmx_gets_the_part_and_a_browser_the_page(browser: Browser, student: Us
     assert "HX-Request" in page["Vary"]
 
 
+def test_a_part_that_is_asked_for_after_signing_out_loads_the_page_anew(
+    browser: Browser, own_job: Job
+) -> None:
+    address = reverse("portal:job-part", args=[own_job.public_id, "state"])
+
+    answer = browser(None).get(address, headers={"HX-Request": "true"})
+
+    assert (answer.status_code, answer["HX-Refresh"], answer.content) == (401, "true", b"")
+
+
 def test_names_that_people_chose_are_shown_as_text(browser: Browser, student: User) -> None:
     job = JobFactory(
         owner=student, name="<script>alert(1)</script>", parameters={"</script><b>": "<i>"}
