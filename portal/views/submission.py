@@ -90,8 +90,11 @@ def _make(request: HttpRequest, form: JobForm) -> str:
     sent = {name: str(value) for name, value in form.cleaned_data.items() if name != "file"}
     sent["file"] = _file_name(form)
 
+    # Before the transaction: the program waits for the contents' lock, whose holder may wait for
+    # the database. The same program twice is one bundle.
+    code = _code(request, form)
+
     def act() -> dict[str, str]:
-        code = _code(request, form)
         job = services.job_submit(owner=user, specification=form.specification(code=code), now=now)
         return {"job": str(job.public_id)}
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from cluster.models import Host
-from jobs import selectors
+from jobs import selectors, services
 from jobs.models import CodeBundle, CodeKind, Environment, Job, JobTemplate
 from portal.forms import SpanField, in_words, parsed
 from portal.models import User
@@ -101,6 +102,30 @@ def test_a_form_that_was_changed_and_sent_again_makes_another_job(
     send(client_of, sent | {"name": "second"})
 
     assert sorted(Job.objects.values_list("name", flat=True)) == ["first", "second"]
+
+
+def test_the_program_is_kept_before_the_transaction_that_makes_the_job(
+    client_of: Client, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds the contents' lock may wait for the database, so nobody does the reverse."""
+    depths: dict[str, int] = {}
+
+    def watched(name: str) -> Callable[..., Any]:
+        real = getattr(services, name)
+
+        def call(**values: Any) -> Any:
+            depths[name] = len(connection.savepoint_ids)
+            return real(**values)
+
+        return call
+
+    for name in ("code_create", "job_submit"):
+        monkeypatch.setattr(services, name, watched(name))
+    outside = len(connection.savepoint_ids)
+    send(client_of, sent)
+
+    assert depths["code_create"] == outside
+    assert depths["job_submit"] > outside
 
 
 @pytest.mark.parametrize(
