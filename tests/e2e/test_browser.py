@@ -215,8 +215,12 @@ def letters(folder: Path) -> Path:
 
 
 def write_program(page: Any, text: str) -> None:
+    """Type over what the editor has, as a person does: its own idea of the selection counts."""
     page.get_by_text("Write code", exact=True).click()
-    page.get_by_role("textbox", name="Python program").fill(text)
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+    expect(page.locator("#id_script")).to_have_value(text)
 
 
 def test_from_sign_in_to_the_downloaded_result(
@@ -289,9 +293,12 @@ def every_line(page: Any) -> list[str]:
     while len(shown) < LINES:
         before = len(shown)
         expect(page.locator(".log__line--unknown")).to_have_count(0)
-        for line in page.locator(".log__line").all():
-            number = int(line.locator("a").inner_text())
-            shown[number] = line.locator("> span").text_content()
+        # In one go: the lines are other elements after the next drawing.
+        for number, text in view.evaluate(
+            "view => [...view.querySelectorAll('.log__line:not(.log__line--unknown)')].map("
+            "line => [Number(line.firstChild.textContent), line.lastChild.textContent])"
+        ):
+            assert shown.setdefault(number, text) == text
         if len(shown) == before and before:
             top = view.evaluate("element => element.scrollTop")
             assert top < 10_000, f"only {before} lines are there"
