@@ -30,6 +30,7 @@ from jobs.api.submission import specification_of
 from jobs.errors import NotFoundError
 from jobs.lifecycle import JobStatus, Reason
 from jobs.models import Job, JobEvent
+from jobs.specification import JobSpecification
 
 _PAGE = ("limit", "cursor")
 _ATTEMPT = OpenApiParameter(
@@ -113,11 +114,20 @@ class JobViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Job]):
         What no host could ever hold is refused with 422; `fits` then says the most that could be
         asked for.
         """
+        return self.make(request, self.prepare(request))
+
+    def prepare(self, request: Request) -> JobSpecification:
+        """Return what is asked for, its program kept; nothing of it needs a transaction.
+
+        Keeping a program waits for files, and whoever holds those may wait for the database.
+        """
         form = NewJobSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        now = timezone.now()
-        wanted = specification_of(user=request.user, values=form.validated_data, now=now)
-        job = services.job_submit(owner=request.user, specification=wanted, now=now)
+        return specification_of(user=request.user, values=form.validated_data, now=timezone.now())
+
+    def make(self, request: Request, wanted: JobSpecification) -> Response:
+        """Put the job into the queue and show it."""
+        job = services.job_submit(owner=request.user, specification=wanted, now=timezone.now())
         return self._shown(job.public_id, status.HTTP_201_CREATED)
 
     @extend_schema(summary="Get a job", responses={200: JobDetailSerializer})

@@ -27,16 +27,21 @@ KEY_PARAMETER: Final = OpenApiParameter(
 
 
 class IdempotentCreate:
-    """Mixed in before a viewset: its ``create`` obeys the header ``Idempotency-Key``."""
+    """Mixed in before a viewset: its ``create`` obeys the header ``Idempotency-Key``.
+
+    The viewset's creating comes in two parts: ``prepare(request)`` outside of any transaction,
+    and ``make(request, prepared)``, which is done once for each key.
+    """
 
     idempotency_scope: str
 
-    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Create once for each key; a repetition is answered as the first was."""
         key = request.headers.get(HEADER)
-        make = super().create  # type: ignore[misc] # the viewset's, by the order of the bases
+        viewset: Any = self
+        prepared = viewset.prepare(request)
         if key is None:
-            answer: Response = make(request, *args, **kwargs)
+            answer: Response = viewset.make(request, prepared)
             return answer
         result = services.idempotent(
             user=cast("User", request.user),
@@ -44,7 +49,7 @@ class IdempotentCreate:
             key=key,
             request_fingerprint=services.fingerprint(request.data),
             now=timezone.now(),
-            act=lambda: make(request, *args, **kwargs).data,
+            act=lambda: viewset.make(request, prepared).data,
         )
         return Response(
             result.body,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -29,7 +30,7 @@ class EnvironmentFactory(DjangoModelFactory[Environment]):
     slug = factory.Sequence(lambda n: f"environment{n}")
     name = factory.LazyAttribute(lambda environment: environment.slug.title())
     image = "starling/test:latest"
-    python = "/usr/bin/python3"
+    python = sys.executable
 
 
 class JobTemplateFactory(DjangoModelFactory[JobTemplate]):

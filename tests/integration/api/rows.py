@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,7 +53,7 @@ def make_host(name: str = "gpu-1", *, gpus: int = 1, **fields: Any) -> Host:
 
 def make_environment(slug: str = "tensorflow", **fields: Any) -> Environment:
     return Environment.objects.create(
-        slug=slug, **{"name": slug.title(), "python": "{state}/python", "image": "tf", **fields}
+        slug=slug, **{"name": slug.title(), "python": sys.executable, "image": "tf", **fields}
     )
 
 
