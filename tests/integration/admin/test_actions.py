@@ -269,7 +269,7 @@ def test_it_is_written_down_who_changed_what(browser: Browser, admin: User) -> N
             "slug": "tensorflow",
             "position": 100,
             "image": "tf",
-            "python": "{state}/python",
+            "python": environment.python,
         },
     )
 
