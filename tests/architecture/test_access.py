@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from channels.testing import WebsocketCommunicator
 from django.conf import settings
-from django.db import transaction
+from django.core.signals import request_finished
+from django.db import close_old_connections, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -277,7 +278,12 @@ def answer_to(client: Client, method: str, path: str) -> Any:
         )
         transaction.set_rollback(True)
     if answer.streaming:
-        answer.close()
+        # As Django's own client does: the end of a request must not end the test's transaction.
+        request_finished.disconnect(close_old_connections)
+        try:
+            answer.close()
+        finally:
+            request_finished.connect(close_old_connections)
     return answer
 
 
