@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Sum
 
 from cluster.adapters import registry
-from cluster.core.resources import GpuHealth, GpuReading, HostReading
+from cluster.core.resources import GPU_FIELDS, GpuHealth, GpuReading, HostReading
 from cluster.errors import ClusterError, HostInUseError, HostRefusedError, NoRoomError
 from cluster.models import (
     Allocation,
@@ -217,16 +217,7 @@ def _health_of(reading: GpuReading) -> tuple[GpuHealth, str]:
 
 
 def _last_reading(reading: GpuReading) -> dict[str, Any]:
-    names = (
-        "utilization_pct",
-        "memory_used_mib",
-        "memory_total_mib",
-        "power_w",
-        "power_limit_w",
-        "temperature_c",
-        "clock_mhz",
-    )
-    values = {name: getattr(reading, name) for name in names}
+    values = {name: getattr(reading, name) for name in GPU_FIELDS}
     return {name: value for name, value in values.items() if value is not None} | (
         {"why": dict(reading.why)} if reading.why else {}
     )

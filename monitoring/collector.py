@@ -20,7 +20,14 @@ from django.utils import timezone
 
 from cluster import services as cluster_services
 from cluster.adapters import registry
-from cluster.core.resources import ContainerReading, GpuReading, HostReading
+from cluster.core.resources import (
+    CONTAINER_FIELDS,
+    GPU_FIELDS,
+    HOST_FIELDS,
+    ContainerReading,
+    GpuReading,
+    HostReading,
+)
 from cluster.errors import ClusterError
 from cluster.models import Host, HostConnection
 from cluster.ports import ContainerRuntime, HostEndpoint, HostProbe, LogLine
@@ -258,52 +265,20 @@ class HostFollower:
             Host.objects.filter(pk=self._host.pk).update(probe_text=text[:500])
 
 
-_HOST_FIELDS: Final = (
-    "cpu_pct",
-    "cpu_count",
-    "memory_total_mib",
-    "memory_used_mib",
-    "disk_total_mib",
-    "disk_used_mib",
-    "read_bytes_s",
-    "write_bytes_s",
-    "receive_bytes_s",
-    "transmit_bytes_s",
-    "load_1m",
-)
-_GPU_FIELDS: Final = (
-    "utilization_pct",
-    "memory_used_mib",
-    "memory_total_mib",
-    "power_w",
-    "temperature_c",
-    "clock_mhz",
-)
-_CONTAINER_FIELDS: Final = (
-    "cpu_pct",
-    "memory_mib",
-    "read_bytes_s",
-    "write_bytes_s",
-    "receive_bytes_s",
-    "transmit_bytes_s",
-    "processes",
-)
-
-
 def host_values(reading: HostReading) -> dict[str, Any]:
     """Return a host's sample; what could not be read is absent."""
-    return _known(reading, _HOST_FIELDS)
+    return _known(reading, HOST_FIELDS)
 
 
 def gpu_values(reading: GpuReading) -> dict[str, Any]:
     """Return a GPU's sample, with the word why for what the driver did not say."""
-    values = _known(reading, _GPU_FIELDS)
+    values = _known(reading, GPU_FIELDS)
     return values | ({"why": dict(reading.why)} if reading.why else {})
 
 
 def container_values(reading: ContainerReading) -> dict[str, Any]:
     """Return a container's sample."""
-    return _known(reading, _CONTAINER_FIELDS)
+    return _known(reading, CONTAINER_FIELDS)
 
 
 def _known(reading: object, names: tuple[str, ...]) -> dict[str, Any]:

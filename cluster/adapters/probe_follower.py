@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,15 @@ from threading import Thread
 from typing import Any, Final
 
 from cluster.adapters.docker_runtime import DockerRuntime
-from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostReading
+from cluster.core.resources import (
+    CONTAINER_FIELDS,
+    GPU_FIELDS,
+    HOST_FIELDS,
+    ContainerReading,
+    GpuReading,
+    GpuUuid,
+    HostReading,
+)
 from cluster.errors import ClusterError, HostUnreachableError
 from cluster.ports import HostEndpoint
 
@@ -114,10 +122,10 @@ def _reading(found: Mapping[str, Any]) -> HostReading:
         gpu_error=str(found.get("gpu_error", "")),
         simulated=bool(found.get("simulated", False)),
         containers=tuple(
-            ContainerReading(container_id=key, **_known(value, _CONTAINER_FIELDS))
+            ContainerReading(container_id=key, **_known(value, CONTAINER_FIELDS))
             for key, value in found.get("containers", {}).items()
         ),
-        **_known(found.get("host", {}), _HOST_FIELDS),
+        **_known(found.get("host", {}), HOST_FIELDS),
     )
 
 
@@ -129,48 +137,9 @@ def _gpu(found: Mapping[str, Any]) -> GpuReading:
         lost=bool(found.get("lost", False)),
         why=dict(found.get("why", {})),
         processes=dict(found.get("processes", {})),
-        **_known(found, _GPU_FIELDS),
+        **_known(found, GPU_FIELDS),
     )
 
 
-def _known(found: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def _known(found: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: found[name] for name in names if found.get(name) is not None}
-
-
-_HOST_FIELDS: Final = frozenset(
-    {
-        "cpu_pct",
-        "cpu_count",
-        "memory_total_mib",
-        "memory_used_mib",
-        "disk_total_mib",
-        "disk_used_mib",
-        "read_bytes_s",
-        "write_bytes_s",
-        "receive_bytes_s",
-        "transmit_bytes_s",
-        "load_1m",
-    }
-)
-_GPU_FIELDS: Final = frozenset(
-    {
-        "memory_total_mib",
-        "memory_used_mib",
-        "utilization_pct",
-        "power_w",
-        "power_limit_w",
-        "temperature_c",
-        "clock_mhz",
-    }
-)
-_CONTAINER_FIELDS: Final = frozenset(
-    {
-        "cpu_pct",
-        "memory_mib",
-        "read_bytes_s",
-        "write_bytes_s",
-        "receive_bytes_s",
-        "transmit_bytes_s",
-        "processes",
-    }
-)

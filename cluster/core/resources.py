@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 HostName = NewType("HostName", str)
 GpuUuid = NewType("GpuUuid", str)
@@ -101,6 +101,40 @@ class HostReading:
     gpu_error: str = ""
     simulated: bool = False
     containers: tuple[ContainerReading, ...] = ()
+
+
+#: The numbers of each reading: what a probe may say, and what is kept of it.
+HOST_FIELDS: Final = (
+    "cpu_pct",
+    "cpu_count",
+    "memory_total_mib",
+    "memory_used_mib",
+    "disk_total_mib",
+    "disk_used_mib",
+    "read_bytes_s",
+    "write_bytes_s",
+    "receive_bytes_s",
+    "transmit_bytes_s",
+    "load_1m",
+)
+GPU_FIELDS: Final = (
+    "memory_total_mib",
+    "memory_used_mib",
+    "utilization_pct",
+    "power_w",
+    "power_limit_w",
+    "temperature_c",
+    "clock_mhz",
+)
+CONTAINER_FIELDS: Final = (
+    "cpu_pct",
+    "memory_mib",
+    "read_bytes_s",
+    "write_bytes_s",
+    "receive_bytes_s",
+    "transmit_bytes_s",
+    "processes",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
