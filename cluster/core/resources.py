@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 HostName = NewType("HostName", str)
 GpuUuid = NewType("GpuUuid", str)
+#: A whole GPU, in thousandths of its compute.
+WHOLE_GPU_MILLI: Final = 1000
 
 
 class Reading(StrEnum):
@@ -145,6 +147,7 @@ class GpuState:
     model: str
     memory_total_mib: int
     memory_claimed_mib: int = 0
+    share_claimed_milli: int = 0
     claims: int = 0
     exclusive: bool = False
     health: GpuHealth = GpuHealth.OK
@@ -160,10 +163,24 @@ class GpuState:
         """Return what may still be claimed of its memory, in MiB."""
         return 0 if self.exclusive else self.memory_total_mib - self.memory_claimed_mib
 
+    @property
+    def share_free_milli(self) -> int:
+        """Return what may still be claimed of its compute, in thousandths of the GPU.
+
+        A claim that states memory alone takes one thousandth, so that the GPU is no longer whole.
+        """
+        if self.exclusive:
+            return 0
+        return max(0, WHOLE_GPU_MILLI - max(self.share_claimed_milli, self.claims))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """A host as placement sees it; capacities are what jobs may have, claims what they hold."""
+    """A host as placement sees it; capacities are what jobs may have, claims what they hold.
+
+    Attributes:
+        zone: What it shares a fast network with: a switch, a rack; empty for nothing known.
+    """
 
     name: HostName
     cpu_millis: int
@@ -173,6 +190,7 @@ class HostState:
     gpus: tuple[GpuState, ...] = ()
     schedulable: bool = True
     reason: str = ""
+    zone: str = ""
 
     @property
     def cpu_free_millis(self) -> int:
@@ -193,6 +211,14 @@ class ClusterSnapshot:
     hosts: tuple[HostState, ...] = ()
 
 
+class Spread(StrEnum):
+    """How the replicas of one request lie to each other."""
+
+    ANY = "any"
+    PACK = "pack"
+    SPREAD = "spread"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequest:
     """What one job asks for; every replica gets the same, all replicas or none.
@@ -201,10 +227,18 @@ class ResourceRequest:
         key: Who asks; returned in the plan.
         gpus: GPUs per replica.
         gpu_memory_mib: Memory on each GPU that is enough, so that it may be shared; ``None``
-            asks for whole GPUs.
+            for not stated.
+        gpu_share_milli: Share of each GPU's compute in thousandths, 1000 for the whole GPU;
+            ``None`` for not stated. With neither share nor memory, whole GPUs are asked for.
         gpu_model: Only GPUs whose model name contains this, any case; empty for any.
+        gpu_models: Only GPUs of exactly these models; empty for any.
         hosts_allowed: Only these hosts; ``None`` for any.
         hosts_excluded: Never these, for instance after a failure there.
+        spread: How the replicas lie to each other.
+        anti_affinity: Requests of one label never share a host; empty for none.
+        same_zone: All replicas in one zone (:attr:`HostState.zone`).
+        data_mib, data_hosts: What a host must fetch before it can start, unless it is one of
+            these; the same for the image.
     """
 
     key: str
@@ -213,9 +247,40 @@ class ResourceRequest:
     replicas: int = 1
     gpus: int = 0
     gpu_memory_mib: int | None = None
+    gpu_share_milli: int | None = None
     gpu_model: str = ""
+    gpu_models: frozenset[str] = frozenset()
     hosts_allowed: frozenset[HostName] | None = None
     hosts_excluded: frozenset[HostName] = frozenset()
+    spread: Spread = Spread.ANY
+    anti_affinity: str = ""
+    same_zone: bool = False
+    data_mib: int = 0
+    data_hosts: frozenset[HostName] = frozenset()
+    image_mib: int = 0
+    image_hosts: frozenset[HostName] = frozenset()
+
+    @property
+    def whole_gpus(self) -> bool:
+        """Return whether each GPU is for this request alone."""
+        if self.gpu_share_milli is None:
+            return self.gpu_memory_mib is None
+        return self.gpu_share_milli >= WHOLE_GPU_MILLI
+
+    @property
+    def share_milli(self) -> int:
+        """Return what it takes of each GPU's compute; memory alone takes a thousandth."""
+        return WHOLE_GPU_MILLI if self.whole_gpus else max(1, self.gpu_share_milli or 0)
+
+    def accepts_model(self, model: str) -> bool:
+        """Return whether a GPU of this model will do."""
+        named = not self.gpu_models or model in self.gpu_models
+        return named and self.gpu_model.lower() in model.lower()
+
+    def fetch_mib(self, host: HostName) -> int:
+        """Return what the host must fetch before a replica can start there, in MiB."""
+        data = 0 if host in self.data_hosts else self.data_mib
+        return data + (0 if host in self.image_hosts else self.image_mib)
 
 
 class Constraint(StrEnum):
@@ -230,6 +295,10 @@ class Constraint(StrEnum):
     GPU_MODEL = "gpu_model"
     GPU_MEMORY = "gpu_memory"
     GPU_HEALTH = "gpu_health"
+    GPU_SHARE = "gpu_share"
+    SPREAD = "spread"
+    ANTI_AFFINITY = "anti_affinity"
+    ZONE = "zone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +312,16 @@ class ReplicaPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A decision for a whole request; nothing is held until it is applied."""
+    """A decision for a whole request; nothing is held until it is applied.
+
+    Attributes:
+        decision: What the decision rested on, for the page that explains it: JSON values only.
+    """
 
     key: str
     replicas: tuple[ReplicaPlacement, ...]
     reason: str = ""
+    decision: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +340,34 @@ class Deferral:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """How a plan was found.
+
+    Attributes:
+        hosts_active: Hosts that hold anything once the plan is applied.
+        lower_bound: No plan that places as much can do with fewer active hosts; 0 if not asked.
+        cost: The objective's cost of the plan; lower is better, and only comparable for equal
+            input.
+        proven: Whether no plan can be better by the objective.
+        seconds: Wall time of the thinking.
+        iterations: Packings that were looked at.
+    """
+
+    placer: str
+    objective: str = ""
+    hosts_active: int = 0
+    lower_bound: int = 0
+    cost: float = 0.0
+    proven: bool = False
+    seconds: float = 0.0
+    iterations: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The result of one scheduling pass's thinking."""
 
     placements: tuple[Placement, ...] = ()
     deferred: tuple[Deferral, ...] = ()
+    report: PlanReport | None = None

@@ -49,10 +49,7 @@ def admit(request: ResourceRequest, snapshot: ClusterSnapshot) -> Admission:
 
 
 def _most(request: ResourceRequest, rooms: list[Room]) -> dict[str, int]:
-    gpus = [
-        [gpu for gpu in room.host.gpus if request.gpu_model.lower() in gpu.model.lower()]
-        for room in rooms
-    ]
+    gpus = [[gpu for gpu in room.host.gpus if request.accepts_model(gpu.model)] for room in rooms]
     return {
         "cpu_millis": max(room.host.cpu_millis for room in rooms),
         "memory_mib": max(room.host.memory_mib for room in rooms),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cluster.core.errors import BadProblemError
 from cluster.core.resources import (
+    WHOLE_GPU_MILLI,
     Constraint,
     Deferral,
     GpuState,
@@ -25,13 +26,13 @@ class Room:
         self.cpu_millis = host.cpu_millis if empty else host.cpu_free_millis
         self.memory_mib = host.memory_mib if empty else host.memory_free_mib
         self.free_mib: dict[GpuUuid, int] = {}
-        self.claims: dict[GpuUuid, int] = {}
+        self.free_milli: dict[GpuUuid, int] = {}
         self.gpus: dict[GpuUuid, GpuState] = {gpu.uuid: gpu for gpu in host.gpus}
         for gpu in host.gpus:
             if gpu.memory_claimed_mib > gpu.memory_total_mib:
                 raise BadProblemError(f"more memory is claimed on GPU {gpu.uuid} than it has")
             self.free_mib[gpu.uuid] = gpu.memory_total_mib if empty else gpu.memory_free_mib
-            self.claims[gpu.uuid] = 0 if empty else gpu.claims
+            self.free_milli[gpu.uuid] = WHOLE_GPU_MILLI if empty else gpu.share_free_milli
 
     def admits(self, request: ResourceRequest) -> bool:
         """Return whether the request may run on this host at all, room or not."""
@@ -55,13 +56,17 @@ class Room:
         wanted = [
             uuid
             for uuid, gpu in self.gpus.items()
-            if gpu.health.takes_work and request.gpu_model.lower() in gpu.model.lower()
+            if gpu.health.takes_work and request.accepts_model(gpu.model)
         ]
-        if request.gpu_memory_mib is None:
-            return [uuid for uuid in wanted if self.claims[uuid] == 0]
-        need = request.gpu_memory_mib
-        fitting = [uuid for uuid in wanted if self.free_mib[uuid] >= need]
-        return sorted(fitting, key=lambda uuid: self.free_mib[uuid])
+        fitting = [
+            uuid
+            for uuid in wanted
+            if self.free_milli[uuid] >= request.share_milli
+            and self.free_mib[uuid] >= (request.gpu_memory_mib or 0)
+        ]
+        if request.whole_gpus:
+            return fitting
+        return sorted(fitting, key=lambda uuid: (self.free_milli[uuid], self.free_mib[uuid]))
 
     def take(self, request: ResourceRequest, gpus: Sequence[GpuUuid]) -> None:
         """Take one replica's share."""
@@ -76,9 +81,9 @@ class Room:
         self.memory_mib += sign * request.memory_mib
         for uuid in gpus:
             whole = self.gpus[uuid].memory_total_mib
-            amount = whole if request.gpu_memory_mib is None else request.gpu_memory_mib
+            amount = whole if request.whole_gpus else (request.gpu_memory_mib or 0)
             self.free_mib[uuid] += sign * amount
-            self.claims[uuid] -= sign
+            self.free_milli[uuid] += sign * request.share_milli
 
 
 def shortage(request: ResourceRequest, rooms: Sequence[Room]) -> Deferral:
@@ -139,8 +144,9 @@ def _fit_anyway(room: Room, request: ResourceRequest) -> tuple[GpuUuid, ...] | N
     wanted = [
         uuid
         for uuid, gpu in room.gpus.items()
-        if request.gpu_model.lower() in gpu.model.lower()
-        and room.free_mib[uuid] >= (request.gpu_memory_mib or gpu.memory_total_mib)
+        if request.accepts_model(gpu.model)
+        and room.free_mib[uuid] >= (request.gpu_memory_mib or 0)
+        and room.free_milli[uuid] >= request.share_milli
     ]
     return tuple(wanted[: request.gpus]) if len(wanted) >= request.gpus else None
 
@@ -190,16 +196,15 @@ def _gpu_short(
 ) -> tuple[Constraint, str, dict[str, int | str]] | None:
     """Return what is wrong about the GPUs alone, or ``None`` when some host has enough free."""
     of_model = {
-        room.host.name: [
-            gpu for gpu in room.host.gpus if request.gpu_model.lower() in gpu.model.lower()
-        ]
+        room.host.name: [gpu for gpu in room.host.gpus if request.accepts_model(gpu.model)]
         for room in rooms
     }
-    if request.gpu_model and not any(of_model.values()):
+    if not any(of_model.values()) and (request.gpu_model or request.gpu_models):
+        asked = request.gpu_model or " or ".join(sorted(request.gpu_models))
         return (
             Constraint.GPU_MODEL,
-            f"No host that is up has a GPU of model {request.gpu_model!r}.",
-            {"asked": request.gpu_model},
+            f"No host that is up has a GPU of model {asked!r}.",
+            {"asked": asked},
         )
     most_free = max(len(room.candidates(request)) for room in rooms)
     if most_free >= request.gpus:
@@ -218,6 +223,13 @@ def _gpu_short(
             Constraint.GPU_MEMORY,
             f"Needs {request.gpus} GPU(s) with {request.gpu_memory_mib} MiB free each on one host.",
             evidence | {"asked_mib": request.gpu_memory_mib},
+        )
+    if not request.whole_gpus:
+        share_pct = request.share_milli / 10
+        return (
+            Constraint.GPU_SHARE,
+            f"Needs {request.gpus} GPU(s) with {share_pct:g} % free each on one host.",
+            evidence | {"asked_milli": request.share_milli},
         )
     return (
         Constraint.GPU,
