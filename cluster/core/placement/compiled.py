@@ -1,18 +1,14 @@
 """Compiles the inner loops with Numba where it is installed; otherwise they are plain Python."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from importlib.util import find_spec
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-try:
-    import numba
-except ImportError:  # pragma: no cover - the fall-back is tested in a process of its own
-    numba = None
-
 #: Whether the loops are compiled; without Numba placement works, some 200 times slower.
-COMPILED = numba is not None
+COMPILED: Final = find_spec("numba") is not None
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -20,7 +16,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     ``NUMBA_CACHE_DIR`` moves the cache, for instance where the code is read-only.
     """
-    if numba is None:
+    if not COMPILED:
         return function
+    import numba
+
     decorated: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
     return decorated

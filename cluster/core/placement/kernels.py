@@ -1,0 +1,656 @@
+"""The inner loops of placement, compiled where Numba is installed; see ``packing`` for the arrays.
+
+A :class:`Solution` is what hosts have left and what was put on each: per host a row of slots, a
+slot being so many replicas of one class on one set of GPUs. Nothing here allocates per step, so
+that a move of the local search costs a few microseconds.
+
+Chance comes from a multiplicative generator (Park and Miller 1988) whose state is an array of one
+integer: the same sequence with and without the compiler.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.core.placement.compiled import compiled
+from cluster.core.placement.packing import ClassArrays, HostArrays
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+WHOLE = 1000
+#: Rules for the host of the next replica.
+FIRST, BEST, WORST, DOT, RANDOM, COST = range(6)
+#: How replicas of a request lie to each other.
+ANY, PACK, SPREAD = range(3)
+_MODULUS = 2147483647
+_FACTOR = 48271
+
+
+class Solution(NamedTuple):
+    """What is left of the hosts, and what was placed."""
+
+    cpu: Ints  # [H]
+    memory: Ints  # [H]
+    share: Ints  # [H, G]
+    gpu_memory: Ints  # [H, G]
+    slots: Ints  # [H] how many slots are taken
+    slot_class: Ints  # [H, S]
+    slot_mask: Ints  # [H, S]
+    slot_count: Ints  # [H, S]
+    unplaced: Ints  # [C]
+
+
+class Terms(NamedTuple):
+    """What the cost of a solution is made of; see ``objective``.
+
+    ``value`` is what a replica of a class is worth when it is placed, ``price`` the share of a
+    host that it stands for, ``likely`` the chance that the next request is of a class.
+    """
+
+    hosts: float
+    balance: float
+    fragmentation: float
+    move: float
+    fill: float
+    target: Floats  # [3]
+    value: Floats  # [C]
+    price: Floats  # [C]
+    likely: Floats  # [C]
+
+
+@compiled
+def draw(state: Ints) -> float:
+    """Return the next number of the sequence, in [0, 1)."""
+    state[0] = state[0] * _FACTOR % _MODULUS
+    return float(state[0]) / _MODULUS
+
+
+@compiled
+def choose_gpus(
+    wanted: int,
+    share: int,
+    memory: int,
+    accepts: NDArray[np.uint8],
+    free_share: Ints,
+    free_memory: Ints,
+    model: Ints,
+) -> int:
+    """Return the bits of the GPUs a replica gets, the fullest that fit; -1 where it does not."""
+    if wanted == 0:
+        return 0
+    mask = 0
+    for _ in range(wanted):
+        best = -1
+        for gpu in range(len(free_share)):
+            if free_share[gpu] < share or free_memory[gpu] < memory or mask >> gpu & 1:
+                continue
+            if model[gpu] < 0 or accepts[model[gpu]] == 0:
+                continue
+            if (
+                best < 0
+                or free_share[gpu] < free_share[best]
+                or (free_share[gpu] == free_share[best] and free_memory[gpu] < free_memory[best])
+            ):
+                best = gpu
+        if best < 0:
+            return -1
+        mask |= 1 << best
+    return mask
+
+
+@compiled
+def take(
+    share: int, memory: int, mask: int, sign: int, free_share: Ints, free_memory: Ints
+) -> None:
+    """Take (``sign`` 1) or give back (-1) a replica's part of the GPUs in ``mask``."""
+    gpu = 0
+    while mask >> gpu:
+        if mask >> gpu & 1:
+            free_share[gpu] -= sign * share
+            free_memory[gpu] -= sign * memory
+        gpu += 1
+
+
+@compiled
+def put(row_class: Ints, row_mask: Ints, row_count: Ints, used: int, class_: int, mask: int) -> int:
+    """Write a replica into a host's slots; return how many slots are taken then."""
+    for slot in range(used):
+        if row_class[slot] == class_ and row_mask[slot] == mask:
+            row_count[slot] += 1
+            return used
+    row_class[used] = class_
+    row_mask[used] = mask
+    row_count[used] = 1
+    return used + 1
+
+
+@compiled
+def place_one(
+    host: int, class_: int, hosts: HostArrays, classes: ClassArrays, solution: Solution
+) -> int:
+    """Put one replica on a host if it fits; return its GPUs' bits, or -1."""
+    if solution.cpu[host] < classes.cpu[class_] or solution.memory[host] < classes.memory[class_]:
+        return -1
+    if classes.fits[class_, hosts.kind[host]] == 0:
+        return -1
+    mask = choose_gpus(
+        classes.gpus[class_],
+        classes.share[class_],
+        classes.gpu_memory[class_],
+        classes.accepts[class_],
+        solution.share[host],
+        solution.gpu_memory[host],
+        hosts.model[host],
+    )
+    if mask < 0:
+        return -1
+    if solution.slots[host] == solution.slot_class.shape[1]:
+        return -1
+    solution.cpu[host] -= classes.cpu[class_]
+    solution.memory[host] -= classes.memory[class_]
+    take(
+        classes.share[class_],
+        classes.gpu_memory[class_],
+        mask,
+        1,
+        solution.share[host],
+        solution.gpu_memory[host],
+    )
+    solution.slots[host] = put(
+        solution.slot_class[host],
+        solution.slot_mask[host],
+        solution.slot_count[host],
+        solution.slots[host],
+        class_,
+        mask,
+    )
+    return mask
+
+
+@compiled
+def remove_one(host: int, class_: int, mask: int, classes: ClassArrays, solution: Solution) -> None:
+    """Take one replica off a host."""
+    for slot in range(solution.slots[host]):
+        if solution.slot_class[host, slot] == class_ and solution.slot_mask[host, slot] == mask:
+            solution.slot_count[host, slot] -= 1
+            if solution.slot_count[host, slot] == 0:
+                last = solution.slots[host] - 1
+                solution.slot_class[host, slot] = solution.slot_class[host, last]
+                solution.slot_mask[host, slot] = solution.slot_mask[host, last]
+                solution.slot_count[host, slot] = solution.slot_count[host, last]
+                solution.slots[host] = last
+            break
+    solution.cpu[host] += classes.cpu[class_]
+    solution.memory[host] += classes.memory[class_]
+    take(
+        classes.share[class_],
+        classes.gpu_memory[class_],
+        mask,
+        -1,
+        solution.share[host],
+        solution.gpu_memory[host],
+    )
+
+
+@compiled
+def fragment(
+    cpu: int,
+    memory: int,
+    share: Ints,
+    gpu_memory: Ints,
+    model: Ints,
+    kind: int,
+    classes: ClassArrays,
+    likely: Floats,
+) -> float:
+    """Return the free GPU that the next request probably cannot use, in GPUs (FGD, ATC'23 §3)."""
+    free = 0
+    for gpu in range(len(share)):
+        free += max(share[gpu], 0)
+    if free == 0:
+        return 0.0
+    lost = 0.0
+    for class_ in range(len(likely)):
+        if likely[class_] == 0.0:
+            continue
+        if classes.gpus[class_] == 0:
+            lost += likely[class_] * free
+            continue
+        suitable = 0
+        usable = 0
+        for gpu in range(len(share)):
+            if (
+                share[gpu] >= classes.share[class_]
+                and gpu_memory[gpu] >= classes.gpu_memory[class_]
+                and model[gpu] >= 0
+                and classes.accepts[class_, model[gpu]]
+            ):
+                suitable += 1
+                usable += share[gpu]
+        if (
+            suitable < classes.gpus[class_]
+            or cpu < classes.cpu[class_]
+            or memory < classes.memory[class_]
+        ):
+            lost += likely[class_] * free
+        else:
+            lost += likely[class_] * (free - usable)
+    return lost / WHOLE
+
+
+@compiled
+def host_cost(
+    host: int,
+    active: bool,
+    fill: float,
+    fetch: float,
+    cpu: int,
+    memory: int,
+    share: Ints,
+    gpu_memory: Ints,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    terms: Terms,
+) -> float:
+    """Return one host's part of the cost."""
+    cost = terms.move * fetch
+    if active:
+        cost += terms.hosts
+        whole = fill + hosts.used[host]
+        cost -= terms.fill * whole * whole
+    if terms.balance > 0.0:
+        if hosts.total[host, 0] > 0:
+            away = 1.0 - max(cpu, 0) / hosts.total[host, 0] - terms.target[0]
+            cost += terms.balance * away * away
+        if hosts.total[host, 1] > 0:
+            away = 1.0 - max(memory, 0) / hosts.total[host, 1] - terms.target[1]
+            cost += terms.balance * away * away
+        if hosts.total[host, 2] > 0:
+            free = 0
+            for gpu in range(len(share)):
+                free += max(share[gpu], 0)
+            away = 1.0 - free / hosts.total[host, 2] - terms.target[2]
+            cost += terms.balance * away * away
+    if terms.fragmentation > 0.0:
+        cost += terms.fragmentation * fragment(
+            cpu,
+            memory,
+            share,
+            gpu_memory,
+            hosts.model[host],
+            hosts.kind[host],
+            classes,
+            terms.likely,
+        )
+    return cost
+
+
+@compiled
+def slots_fill(used: int, row_class: Ints, row_count: Ints, weights: Floats) -> float:
+    """Return the sum of a weight per class over what lies in the slots."""
+    total = 0.0
+    for slot in range(used):
+        total += weights[row_class[slot]] * row_count[slot]
+    return total
+
+
+@compiled
+def slots_fetch(
+    used: int, row_class: Ints, row_count: Ints, kind: int, classes: ClassArrays
+) -> float:
+    """Return what the replicas in the slots must fetch, in GiB."""
+    total = 0.0
+    for slot in range(used):
+        total += classes.fetch[row_class[slot], kind] * row_count[slot] / 1024.0
+    return total
+
+
+@compiled
+def cost_of(
+    host: int, hosts: HostArrays, classes: ClassArrays, solution: Solution, terms: Terms
+) -> float:
+    """Return the cost of a host as it is in the solution."""
+    used = solution.slots[host]
+    fetch = 0.0
+    if terms.move > 0.0:
+        fetch = slots_fetch(
+            used, solution.slot_class[host], solution.slot_count[host], hosts.kind[host], classes
+        )
+    return host_cost(
+        host,
+        used > 0 or hosts.used[host] > 0,
+        slots_fill(used, solution.slot_class[host], solution.slot_count[host], terms.price),
+        fetch,
+        solution.cpu[host],
+        solution.memory[host],
+        solution.share[host],
+        solution.gpu_memory[host],
+        hosts,
+        classes,
+        terms,
+    )
+
+
+@compiled
+def total_cost(
+    hosts: HostArrays, classes: ClassArrays, solution: Solution, terms: Terms
+) -> tuple[float, float]:
+    """Return the value that was left out, and the cost of all hosts."""
+    left_out = 0.0
+    for class_ in range(len(solution.unplaced)):
+        left_out += terms.value[class_] * solution.unplaced[class_]
+    cost = 0.0
+    for host in range(len(solution.cpu)):
+        cost += cost_of(host, hosts, classes, solution, terms)
+    return left_out, cost
+
+
+@compiled
+def reset(hosts: HostArrays, counts: Ints, solution: Solution) -> None:
+    """Empty a solution."""
+    solution.cpu[:] = hosts.cpu
+    solution.memory[:] = hosts.memory
+    solution.share[:] = hosts.share
+    solution.gpu_memory[:] = hosts.gpu_memory
+    solution.slots[:] = 0
+    solution.unplaced[:] = counts
+
+
+@compiled
+def copy(source: Solution, target: Solution) -> None:
+    """Write one solution over another."""
+    target.cpu[:] = source.cpu
+    target.memory[:] = source.memory
+    target.share[:] = source.share
+    target.gpu_memory[:] = source.gpu_memory
+    target.unplaced[:] = source.unplaced
+    target.slots[:] = source.slots
+    for host in range(len(source.slots)):
+        for slot in range(source.slots[host]):
+            target.slot_class[host, slot] = source.slot_class[host, slot]
+            target.slot_mask[host, slot] = source.slot_mask[host, slot]
+            target.slot_count[host, slot] = source.slot_count[host, slot]
+
+
+@compiled
+def fill_host(
+    host: int,
+    seed_class: int,
+    candidates: Ints,
+    keys: Floats,
+    weights: Floats,
+    demand: Floats,
+    guide: Floats,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+) -> int:
+    """Fill a host with what fits best, one replica at a time; return how many it took.
+
+    The score of a class is its key, plus the weighted product of its demand with what the host
+    has free, plus its reduced cost on this kind of host (``guide`` times ``weights[3]``).
+    """
+    placed = 0
+    if seed_class >= 0 and place_one(host, seed_class, hosts, classes, solution) >= 0:
+        solution.unplaced[seed_class] -= 1
+        placed += 1
+    kind = hosts.kind[host]
+    left = 0
+    for class_ in range(len(solution.unplaced)):
+        if solution.unplaced[class_] > 0 and classes.fits[class_, kind]:
+            candidates[left] = class_
+            left += 1
+    while left > 0:
+        free_gpu = 0
+        for gpu in range(solution.share.shape[1]):
+            free_gpu += max(solution.share[host, gpu], 0)
+        free_cpu = solution.cpu[host] / max(hosts.total[host, 0], 1) * weights[0]
+        free_memory = solution.memory[host] / max(hosts.total[host, 1], 1) * weights[1]
+        free_gpus = free_gpu / max(hosts.total[host, 2], 1) * weights[2]
+        best = -1
+        best_score = -1e300
+        at = 0
+        while at < left:
+            class_ = candidates[at]
+            if (
+                solution.cpu[host] < classes.cpu[class_]
+                or solution.memory[host] < classes.memory[class_]
+                or free_gpu < classes.gpus[class_] * classes.share[class_]
+            ):
+                left -= 1
+                candidates[at] = candidates[left]
+                continue
+            score = (
+                keys[class_]
+                + demand[class_, 0] * free_cpu
+                + demand[class_, 1] * free_memory
+                + demand[class_, 2] * free_gpus
+                + weights[3] * guide[class_, kind]
+            )
+            # Ties by number: the order of the candidates changes as they are struck out.
+            if score > best_score or (score == best_score and class_ < candidates[best]):
+                best_score = score
+                best = at
+            at += 1
+        if best < 0:
+            break
+        class_ = candidates[best]
+        if place_one(host, class_, hosts, classes, solution) < 0:
+            left -= 1
+            candidates[best] = candidates[left]
+            continue
+        placed += 1
+        solution.unplaced[class_] -= 1
+        if solution.unplaced[class_] == 0:
+            left -= 1
+            candidates[best] = candidates[left]
+    return placed
+
+
+@compiled
+def decode(
+    position: Floats,
+    hardness: Floats,
+    openness: Floats,
+    demand: Floats,
+    guide: Floats,
+    kind_hosts: Ints,
+    kind_start: Ints,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+) -> None:
+    """Turn a particle's position into a packing, host by host.
+
+    A position is [fill key a class | seed key a class | key a kind of host | 4 log weights].
+    A host is opened for the hardest class that is left, of the best-keyed kind that holds it, and
+    filled by :func:`fill_host`. ``hardness`` [C] and ``openness`` [K] are added to the keys.
+    Hosts in use are filled before any is opened.
+    """
+    count = len(solution.unplaced)
+    kinds = len(kind_start) - 1
+    fill_keys = position[:count]
+    weights = np.exp(position[2 * count + kinds :])
+    candidates = np.empty(count, np.int64)
+    next_host = kind_start[:-1].copy()
+    hopeless = np.zeros(count, np.uint8)
+    for at in range(len(kind_hosts)):
+        host = kind_hosts[at]
+        if hosts.used[host]:
+            fill_host(
+                host, -1, candidates, fill_keys, weights, demand, guide, hosts, classes, solution
+            )
+    while True:
+        seed = -1
+        hardest = -1e300
+        for class_ in range(count):
+            if solution.unplaced[class_] > 0 and not hopeless[class_]:
+                key = position[count + class_] + hardness[class_]
+                if key > hardest:
+                    hardest = key
+                    seed = class_
+        if seed < 0:
+            break
+        chosen = -1
+        best = -1e300
+        for kind in range(kinds):
+            while next_host[kind] < kind_start[kind + 1] and hosts.used[kind_hosts[next_host[kind]]]:
+                next_host[kind] += 1
+            if next_host[kind] < kind_start[kind + 1] and classes.fits[seed, kind]:
+                key = position[2 * count + kind] + openness[kind] + weights[3] * guide[seed, kind]
+                if key > best:
+                    best = key
+                    chosen = kind
+        if chosen < 0:
+            hopeless[seed] = 1
+            continue
+        host = kind_hosts[next_host[chosen]]
+        next_host[chosen] += 1
+        taken = fill_host(
+            host, seed, candidates, fill_keys, weights, demand, guide, hosts, classes, solution
+        )
+        if taken == 0:
+            hopeless[seed] = 1
+
+
+@compiled
+def place_in_order(
+    request_class: Ints,
+    replicas: Ints,
+    spread: Ints,
+    label: Ints,
+    same_zone: Ints,
+    host_order: Ints,
+    rule: int,
+    used_first: bool,
+    label_hosts: NDArray[np.uint8],
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+    terms: Terms,
+    state: Ints,
+    place_host: Ints,
+    place_mask: Ints,
+    first_place: Ints,
+) -> None:
+    """Place requests one after the other, each gang whole or not at all.
+
+    ``place_host`` and ``place_mask`` get each replica's host (-1 for none) and GPUs, request
+    ``i``'s replicas from ``first_place[i]`` on. ``label_hosts`` [L, H] is 1 where a request of an
+    anti-affinity label lies.
+    """
+    for request in range(len(request_class)):
+        class_ = request_class[request]
+        start = first_place[request]
+        placed = 0
+        for rank in range(replicas[request]):
+            best = -1
+            best_score = 1e300
+            for pass_ in range(2):
+                # Hosts in use first, then the rest; without that wish all in one pass.
+                if pass_ == 1 and (not used_first or best >= 0):
+                    break
+                for at in range(len(host_order)):
+                    host = host_order[at]
+                    if solution.cpu[host] < classes.cpu[class_]:
+                        continue
+                    if solution.memory[host] < classes.memory[class_]:
+                        continue
+                    if classes.fits[class_, hosts.kind[host]] == 0:
+                        continue
+                    if used_first:
+                        in_use = solution.slots[host] > 0 or hosts.used[host] > 0
+                        if in_use == (pass_ == 1):
+                            continue
+                    if label[request] >= 0 and label_hosts[label[request], host]:
+                        continue
+                    if rank > 0:
+                        first = place_host[start]
+                        if spread[request] == PACK and host != first:
+                            continue
+                        if same_zone[request] and hosts.zone[host] != hosts.zone[first]:
+                            continue
+                        if spread[request] == SPREAD:
+                            taken = False
+                            for earlier in range(start, start + rank):
+                                taken = taken or place_host[earlier] == host
+                            if taken:
+                                continue
+                    mask = choose_gpus(
+                        classes.gpus[class_],
+                        classes.share[class_],
+                        classes.gpu_memory[class_],
+                        classes.accepts[class_],
+                        solution.share[host],
+                        solution.gpu_memory[host],
+                        hosts.model[host],
+                    )
+                    if mask < 0:
+                        continue
+                    if rule == FIRST:
+                        score = -1e299
+                    elif rule == RANDOM:
+                        score = draw(state)
+                    else:
+                        score = rule_score(
+                            rule, host, class_, mask, hosts, classes, solution, terms
+                        )
+                    if score < best_score:
+                        best_score = score
+                        best = host
+                    if rule == FIRST:
+                        break
+            if best < 0:
+                break
+            place_host[start + rank] = best
+            place_mask[start + rank] = place_one(best, class_, hosts, classes, solution)
+            placed += 1
+        if placed < replicas[request]:
+            for rank in range(placed):
+                remove_one(
+                    place_host[start + rank], class_, place_mask[start + rank], classes, solution
+                )
+                place_host[start + rank] = -1
+            continue
+        solution.unplaced[class_] -= placed
+        if label[request] >= 0:
+            for rank in range(placed):
+                label_hosts[label[request], place_host[start + rank]] = 1
+
+
+@compiled
+def rule_score(
+    rule: int,
+    host: int,
+    class_: int,
+    mask: int,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+    terms: Terms,
+) -> float:
+    """Return how bad a host is for a replica by one of the rules; lower is better."""
+    gpu_free = 0
+    for gpu in range(solution.share.shape[1]):
+        gpu_free += max(solution.share[host, gpu], 0)
+    cpu_total = max(hosts.total[host, 0], 1)
+    memory_total = max(hosts.total[host, 1], 1)
+    gpu_total = max(hosts.total[host, 2], 1)
+    gpu_wanted = classes.gpus[class_] * classes.share[class_]
+    if rule == BEST or rule == WORST:
+        left = (solution.cpu[host] - classes.cpu[class_]) / cpu_total
+        left += (solution.memory[host] - classes.memory[class_]) / memory_total
+        left += (gpu_free - gpu_wanted) / gpu_total
+        return left if rule == BEST else -left
+    if rule == DOT:
+        along = classes.cpu[class_] / cpu_total * (solution.cpu[host] / cpu_total)
+        along += classes.memory[class_] / memory_total * (solution.memory[host] / memory_total)
+        along += gpu_wanted / gpu_total * (gpu_free / gpu_total)
+        return -along
+    before = cost_of(host, hosts, classes, solution, terms)
+    place_one(host, class_, hosts, classes, solution)
+    after = cost_of(host, hosts, classes, solution, terms)
+    remove_one(host, class_, mask, classes, solution)
+    return after - before
