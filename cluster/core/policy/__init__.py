@@ -1,0 +1,1 @@
+"""Who comes next: the order of the queue, and who may overtake whom."""

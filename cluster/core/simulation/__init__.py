@@ -1,0 +1,1 @@
+"""What a policy would do to a workload: the production code under a simulated clock."""
