@@ -20,5 +20,5 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
         return function
     import numba
 
-    decorated: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
+    decorated: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return decorated

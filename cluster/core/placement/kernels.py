@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.core.placement.compiled import compiled
-from cluster.core.placement.packing import ClassArrays, HostArrays
+from cluster.core.placement.packing import ClassArrays, Flags, HostArrays
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -69,60 +69,96 @@ def draw(state: Ints) -> float:
 
 @compiled
 def choose_gpus(
+    class_: int,
     wanted: int,
-    share: int,
+    part: int,
     memory: int,
-    accepts: NDArray[np.uint8],
-    free_share: Ints,
-    free_memory: Ints,
+    accepts: Flags,
+    share: Ints,
+    gpu_memory: Ints,
+    row: int,
     model: Ints,
+    host: int,
 ) -> int:
-    """Return the bits of the GPUs a replica gets, the fullest that fit; -1 where it does not."""
-    if wanted == 0:
-        return 0
+    """Return the bits of the GPUs a replica gets, the fullest that fit; -1 where it does not.
+
+    ``share`` and ``gpu_memory`` are what is free, in row ``row``; ``model`` is by ``host``.
+    Arrays are handed over one by one here and below: a tuple of them costs more than the work.
+    """
     mask = 0
-    for _ in range(wanted):
-        best = -1
-        for gpu in range(len(free_share)):
-            if free_share[gpu] < share or free_memory[gpu] < memory or mask >> gpu & 1:
-                continue
-            if model[gpu] < 0 or accepts[model[gpu]] == 0:
-                continue
+    if wanted > 0 and part == WHOLE:
+        for gpu in range(share.shape[1]):
             if (
-                best < 0
-                or free_share[gpu] < free_share[best]
-                or (free_share[gpu] == free_share[best] and free_memory[gpu] < free_memory[best])
+                share[row, gpu] >= WHOLE
+                and gpu_memory[row, gpu] >= memory
+                and accepts[class_, model[host, gpu]]
             ):
-                best = gpu
-        if best < 0:
-            return -1
-        mask |= 1 << best
+                mask |= 1 << gpu
+                wanted -= 1
+                if wanted == 0:
+                    break
+        if wanted > 0:
+            mask = -1
+    elif wanted > 0:
+        for _ in range(wanted):
+            best = -1
+            for gpu in range(share.shape[1]):
+                if share[row, gpu] < part or gpu_memory[row, gpu] < memory or mask >> gpu & 1:
+                    continue
+                if model[host, gpu] < 0 or accepts[class_, model[host, gpu]] == 0:
+                    continue
+                if (
+                    best < 0
+                    or share[row, gpu] < share[row, best]
+                    or (
+                        share[row, gpu] == share[row, best]
+                        and gpu_memory[row, gpu] < gpu_memory[row, best]
+                    )
+                ):
+                    best = gpu
+            if best < 0:
+                mask = -1
+                break
+            mask |= 1 << best
     return mask
 
 
 @compiled
 def take(
-    share: int, memory: int, mask: int, sign: int, free_share: Ints, free_memory: Ints
+    part: int, memory: int, mask: int, sign: int, share: Ints, gpu_memory: Ints, row: int
 ) -> None:
     """Take (``sign`` 1) or give back (-1) a replica's part of the GPUs in ``mask``."""
     gpu = 0
     while mask >> gpu:
         if mask >> gpu & 1:
-            free_share[gpu] -= sign * share
-            free_memory[gpu] -= sign * memory
+            share[row, gpu] -= sign * part
+            gpu_memory[row, gpu] -= sign * memory
         gpu += 1
 
 
 @compiled
-def put(row_class: Ints, row_mask: Ints, row_count: Ints, used: int, class_: int, mask: int) -> int:
-    """Write a replica into a host's slots; return how many slots are taken then."""
+def put(
+    slot_class: Ints,
+    slot_mask: Ints,
+    slot_count: Ints,
+    row: int,
+    used: int,
+    class_: int,
+    mask: int,
+    times: int,
+) -> int:
+    """Write replicas into a host's slots; return how many slots are taken then."""
+    found = -1
     for slot in range(used):
-        if row_class[slot] == class_ and row_mask[slot] == mask:
-            row_count[slot] += 1
-            return used
-    row_class[used] = class_
-    row_mask[used] = mask
-    row_count[used] = 1
+        if slot_class[row, slot] == class_ and slot_mask[row, slot] == mask:
+            found = slot
+            break
+    if found >= 0:
+        slot_count[row, found] += times
+        return used
+    slot_class[row, used] = class_
+    slot_mask[row, used] = mask
+    slot_count[row, used] = times
     return used + 1
 
 
@@ -131,41 +167,47 @@ def place_one(
     host: int, class_: int, hosts: HostArrays, classes: ClassArrays, solution: Solution
 ) -> int:
     """Put one replica on a host if it fits; return its GPUs' bits, or -1."""
-    if solution.cpu[host] < classes.cpu[class_] or solution.memory[host] < classes.memory[class_]:
-        return -1
-    if classes.fits[class_, hosts.kind[host]] == 0:
-        return -1
-    mask = choose_gpus(
-        classes.gpus[class_],
-        classes.share[class_],
-        classes.gpu_memory[class_],
-        classes.accepts[class_],
-        solution.share[host],
-        solution.gpu_memory[host],
-        hosts.model[host],
-    )
-    if mask < 0:
-        return -1
-    if solution.slots[host] == solution.slot_class.shape[1]:
-        return -1
-    solution.cpu[host] -= classes.cpu[class_]
-    solution.memory[host] -= classes.memory[class_]
-    take(
-        classes.share[class_],
-        classes.gpu_memory[class_],
-        mask,
-        1,
-        solution.share[host],
-        solution.gpu_memory[host],
-    )
-    solution.slots[host] = put(
-        solution.slot_class[host],
-        solution.slot_mask[host],
-        solution.slot_count[host],
-        solution.slots[host],
-        class_,
-        mask,
-    )
+    mask = -1
+    if (
+        solution.cpu[host] >= classes.cpu[class_]
+        and solution.memory[host] >= classes.memory[class_]
+        and classes.fits[class_, hosts.kind[host]]
+        and solution.slots[host] < solution.slot_class.shape[1]
+    ):
+        mask = choose_gpus(
+            class_,
+            classes.gpus[class_],
+            classes.share[class_],
+            classes.gpu_memory[class_],
+            classes.accepts,
+            solution.share,
+            solution.gpu_memory,
+            host,
+            hosts.model,
+            host,
+        )
+    if mask >= 0:
+        solution.cpu[host] -= classes.cpu[class_]
+        solution.memory[host] -= classes.memory[class_]
+        take(
+            classes.share[class_],
+            classes.gpu_memory[class_],
+            mask,
+            1,
+            solution.share,
+            solution.gpu_memory,
+            host,
+        )
+        solution.slots[host] = put(
+            solution.slot_class,
+            solution.slot_mask,
+            solution.slot_count,
+            host,
+            solution.slots[host],
+            class_,
+            mask,
+            1,
+        )
     return mask
 
 
@@ -189,8 +231,9 @@ def remove_one(host: int, class_: int, mask: int, classes: ClassArrays, solution
         classes.gpu_memory[class_],
         mask,
         -1,
-        solution.share[host],
-        solution.gpu_memory[host],
+        solution.share,
+        solution.gpu_memory,
+        host,
     )
 
 
@@ -200,110 +243,126 @@ def fragment(
     memory: int,
     share: Ints,
     gpu_memory: Ints,
+    row: int,
     model: Ints,
-    kind: int,
+    host: int,
     classes: ClassArrays,
     likely: Floats,
 ) -> float:
-    """Return the free GPU that the next request probably cannot use, in GPUs (FGD, ATC'23 §3)."""
+    """Return the free GPU that the next request probably cannot use, in GPUs (FGD, ATC'23)."""
+    width = share.shape[1]
     free = 0
-    for gpu in range(len(share)):
-        free += max(share[gpu], 0)
-    if free == 0:
-        return 0.0
+    for gpu in range(width):
+        free += max(share[row, gpu], 0)
     lost = 0.0
-    for class_ in range(len(likely)):
+    for class_ in range(len(likely) if free > 0 else 0):
         if likely[class_] == 0.0:
-            continue
-        if classes.gpus[class_] == 0:
-            lost += likely[class_] * free
             continue
         suitable = 0
         usable = 0
-        for gpu in range(len(share)):
+        for gpu in range(width):
             if (
-                share[gpu] >= classes.share[class_]
-                and gpu_memory[gpu] >= classes.gpu_memory[class_]
-                and model[gpu] >= 0
-                and classes.accepts[class_, model[gpu]]
+                share[row, gpu] >= classes.share[class_]
+                and gpu_memory[row, gpu] >= classes.gpu_memory[class_]
+                and model[host, gpu] >= 0
+                and classes.accepts[class_, model[host, gpu]]
             ):
                 suitable += 1
-                usable += share[gpu]
+                usable += share[row, gpu]
         if (
-            suitable < classes.gpus[class_]
+            classes.gpus[class_] == 0
+            or suitable < classes.gpus[class_]
             or cpu < classes.cpu[class_]
             or memory < classes.memory[class_]
         ):
-            lost += likely[class_] * free
-        else:
-            lost += likely[class_] * (free - usable)
+            usable = 0
+        lost += likely[class_] * (free - usable)
     return lost / WHOLE
 
 
 @compiled
-def host_cost(
-    host: int,
+def plain_cost(
     active: bool,
     fill: float,
+    used_before: int,
     fetch: float,
+    per_host: float,
+    per_fill: float,
+    per_fetch: float,
+) -> float:
+    """Return a host's part of the cost that needs no look at its GPUs.
+
+    Equal costs are told apart by the squares of what hosts are filled with: a full host and an
+    empty one are better than two half full ones.
+    """
+    cost = per_fetch * fetch
+    if active:
+        whole = fill + used_before
+        cost += per_host - per_fill * whole * whole
+    return cost
+
+
+@compiled
+def spread_cost(
+    host: int,
     cpu: int,
     memory: int,
     share: Ints,
     gpu_memory: Ints,
+    row: int,
     hosts: HostArrays,
     classes: ClassArrays,
     terms: Terms,
 ) -> float:
-    """Return one host's part of the cost."""
-    cost = terms.move * fetch
-    if active:
-        cost += terms.hosts
-        whole = fill + hosts.used[host]
-        cost -= terms.fill * whole * whole
+    """Return a host's part of the cost by what it has left; its GPUs are in row ``row``."""
+    cost = 0.0
     if terms.balance > 0.0:
-        if hosts.total[host, 0] > 0:
-            away = 1.0 - max(cpu, 0) / hosts.total[host, 0] - terms.target[0]
-            cost += terms.balance * away * away
-        if hosts.total[host, 1] > 0:
-            away = 1.0 - max(memory, 0) / hosts.total[host, 1] - terms.target[1]
-            cost += terms.balance * away * away
-        if hosts.total[host, 2] > 0:
-            free = 0
-            for gpu in range(len(share)):
-                free += max(share[gpu], 0)
-            away = 1.0 - free / hosts.total[host, 2] - terms.target[2]
-            cost += terms.balance * away * away
+        cost += terms.balance * imbalance(cpu, memory, share, row, hosts.total, host, terms.target)
     if terms.fragmentation > 0.0:
         cost += terms.fragmentation * fragment(
-            cpu,
-            memory,
-            share,
-            gpu_memory,
-            hosts.model[host],
-            hosts.kind[host],
-            classes,
-            terms.likely,
+            cpu, memory, share, gpu_memory, row, hosts.model, host, classes, terms.likely
         )
     return cost
 
 
 @compiled
-def slots_fill(used: int, row_class: Ints, row_count: Ints, weights: Floats) -> float:
-    """Return the sum of a weight per class over what lies in the slots."""
+def imbalance(
+    cpu: int, memory: int, share: Ints, row: int, total: Ints, host: int, target: Floats
+) -> float:
+    """Return the squared distances of a host's used fractions from the cluster's."""
+    cost = 0.0
+    if total[host, 0] > 0:
+        away = 1.0 - max(cpu, 0) / total[host, 0] - target[0]
+        cost += away * away
+    if total[host, 1] > 0:
+        away = 1.0 - max(memory, 0) / total[host, 1] - target[1]
+        cost += away * away
+    if total[host, 2] > 0:
+        free = 0
+        for gpu in range(share.shape[1]):
+            free += max(share[row, gpu], 0)
+        away = 1.0 - free / total[host, 2] - target[2]
+        cost += away * away
+    return cost
+
+
+@compiled
+def slots_fill(slot_class: Ints, slot_count: Ints, row: int, used: int, weights: Floats) -> float:
+    """Return the sum of a weight per class over what lies in a host's slots."""
     total = 0.0
     for slot in range(used):
-        total += weights[row_class[slot]] * row_count[slot]
+        total += weights[slot_class[row, slot]] * slot_count[row, slot]
     return total
 
 
 @compiled
 def slots_fetch(
-    used: int, row_class: Ints, row_count: Ints, kind: int, classes: ClassArrays
+    slot_class: Ints, slot_count: Ints, row: int, used: int, kind: int, fetch: Ints
 ) -> float:
-    """Return what the replicas in the slots must fetch, in GiB."""
+    """Return what the replicas in a host's slots must fetch, in GiB."""
     total = 0.0
     for slot in range(used):
-        total += classes.fetch[row_class[slot], kind] * row_count[slot] / 1024.0
+        total += fetch[slot_class[row, slot], kind] * slot_count[row, slot] / 1024.0
     return total
 
 
@@ -316,21 +375,30 @@ def cost_of(
     fetch = 0.0
     if terms.move > 0.0:
         fetch = slots_fetch(
-            used, solution.slot_class[host], solution.slot_count[host], hosts.kind[host], classes
+            solution.slot_class, solution.slot_count, host, used, hosts.kind[host], classes.fetch
         )
-    return host_cost(
-        host,
+    cost = plain_cost(
         used > 0 or hosts.used[host] > 0,
-        slots_fill(used, solution.slot_class[host], solution.slot_count[host], terms.price),
+        slots_fill(solution.slot_class, solution.slot_count, host, used, terms.price),
+        hosts.used[host],
         fetch,
-        solution.cpu[host],
-        solution.memory[host],
-        solution.share[host],
-        solution.gpu_memory[host],
-        hosts,
-        classes,
-        terms,
+        terms.hosts,
+        terms.fill,
+        terms.move,
     )
+    if terms.balance > 0.0 or terms.fragmentation > 0.0:
+        cost += spread_cost(
+            host,
+            solution.cpu[host],
+            solution.memory[host],
+            solution.share,
+            solution.gpu_memory,
+            host,
+            hosts,
+            classes,
+            terms,
+        )
+    return cost
 
 
 @compiled
@@ -450,6 +518,35 @@ def fill_host(
 
 
 @compiled
+def repeat(host: int, other: int, classes: ClassArrays, solution: Solution) -> bool:
+    """Fill an untouched host exactly as an equal one was, if enough of each class is left."""
+    used = solution.slots[host]
+    enough = True
+    taken = 0
+    for slot in range(used):
+        class_ = solution.slot_class[host, slot]
+        solution.unplaced[class_] -= solution.slot_count[host, slot]
+        taken += 1
+        if solution.unplaced[class_] < 0:
+            enough = False
+            break
+    if not enough:
+        for slot in range(taken):
+            solution.unplaced[solution.slot_class[host, slot]] += solution.slot_count[host, slot]
+        return False
+    solution.cpu[other] = solution.cpu[host]
+    solution.memory[other] = solution.memory[host]
+    solution.share[other] = solution.share[host]
+    solution.gpu_memory[other] = solution.gpu_memory[host]
+    solution.slots[other] = used
+    for slot in range(used):
+        solution.slot_class[other, slot] = solution.slot_class[host, slot]
+        solution.slot_mask[other, slot] = solution.slot_mask[host, slot]
+        solution.slot_count[other, slot] = solution.slot_count[host, slot]
+    return True
+
+
+@compiled
 def decode(
     position: Floats,
     hardness: Floats,
@@ -496,7 +593,9 @@ def decode(
         chosen = -1
         best = -1e300
         for kind in range(kinds):
-            while next_host[kind] < kind_start[kind + 1] and hosts.used[kind_hosts[next_host[kind]]]:
+            while (
+                next_host[kind] < kind_start[kind + 1] and hosts.used[kind_hosts[next_host[kind]]]
+            ):
                 next_host[kind] += 1
             if next_host[kind] < kind_start[kind + 1] and classes.fits[seed, kind]:
                 key = position[2 * count + kind] + openness[kind] + weights[3] * guide[seed, kind]
@@ -513,6 +612,13 @@ def decode(
         )
         if taken == 0:
             hopeless[seed] = 1
+            continue
+        # The next host of this kind would be filled alike as long as no class runs out.
+        while next_host[chosen] < kind_start[chosen + 1]:
+            other = kind_hosts[next_host[chosen]]
+            if hosts.used[other] or not repeat(host, other, classes, solution):
+                break
+            next_host[chosen] += 1
 
 
 @compiled
@@ -579,13 +685,16 @@ def place_in_order(
                             if taken:
                                 continue
                     mask = choose_gpus(
+                        class_,
                         classes.gpus[class_],
                         classes.share[class_],
                         classes.gpu_memory[class_],
-                        classes.accepts[class_],
-                        solution.share[host],
-                        solution.gpu_memory[host],
-                        hosts.model[host],
+                        classes.accepts,
+                        solution.share,
+                        solution.gpu_memory,
+                        host,
+                        hosts.model,
+                        host,
                     )
                     if mask < 0:
                         continue

@@ -16,12 +16,12 @@ from cluster.core.placement.kernels import (
     Solution,
     Terms,
     choose_gpus,
-    cost_of,
     draw,
-    host_cost,
+    plain_cost,
     put,
     slots_fetch,
     slots_fill,
+    spread_cost,
     take,
 )
 from cluster.core.placement.packing import ClassArrays, HostArrays
@@ -85,7 +85,7 @@ def set_up(hosts: HostArrays, solution: Solution, terms: Terms, board: Board) ->
             board.place[host] = at
             board.idle_count[kind] += 1
         board.fill[host] = slots_fill(
-            solution.slots[host], solution.slot_class[host], solution.slot_count[host], terms.price
+            solution.slot_class, solution.slot_count, host, solution.slots[host], terms.price
         )
 
 
@@ -120,10 +120,8 @@ def rise_of(
     host: int,
     class_: int,
     mask: int,
-    used: Ints,
-    new_class: Ints,
-    new_count: Ints,
-    new_fill: Floats,
+    fill: float,
+    held: int,
     cpu: Ints,
     memory: Ints,
     share: Ints,
@@ -133,37 +131,37 @@ def rise_of(
     terms: Terms,
 ) -> float:
     """Return what one more replica of a class costs on a host that is being refilled."""
-    kind = hosts.kind[host]
-    fetch = slots_fetch(used[at], new_class[at], new_count[at], kind, classes)
-    before = host_cost(
-        host,
-        used[at] > 0 or hosts.used[host] > 0,
-        new_fill[at],
-        fetch,
-        cpu[at],
-        memory[at],
-        share[at],
-        gpu_memory[at],
-        hosts,
-        classes,
-        terms,
+    in_use = hosts.used[host]
+    before = plain_cost(
+        held > 0 or in_use > 0, fill, in_use, 0.0, terms.hosts, terms.fill, terms.move
     )
-    part, amount = classes.share[class_], classes.gpu_memory[class_]
-    take(part, amount, mask, 1, share[at], gpu_memory[at])
-    after = host_cost(
-        host,
+    after = plain_cost(
         True,
-        new_fill[at] + terms.price[class_],
-        fetch + classes.fetch[class_, kind] / 1024.0,
-        cpu[at] - classes.cpu[class_],
-        memory[at] - classes.memory[class_],
-        share[at],
-        gpu_memory[at],
-        hosts,
-        classes,
-        terms,
+        fill + terms.price[class_],
+        in_use,
+        classes.fetch[class_, hosts.kind[host]] / 1024.0,
+        terms.hosts,
+        terms.fill,
+        terms.move,
     )
-    take(part, amount, mask, -1, share[at], gpu_memory[at])
+    if terms.balance > 0.0 or terms.fragmentation > 0.0:
+        before += spread_cost(
+            host, cpu[at], memory[at], share, gpu_memory, at, hosts, classes, terms
+        )
+        part, amount = classes.share[class_], classes.gpu_memory[class_]
+        take(part, amount, mask, 1, share, gpu_memory, at)
+        after += spread_cost(
+            host,
+            cpu[at] - classes.cpu[class_],
+            memory[at] - classes.memory[class_],
+            share,
+            gpu_memory,
+            at,
+            hosts,
+            classes,
+            terms,
+        )
+        take(part, amount, mask, -1, share, gpu_memory, at)
     return after - before
 
 
@@ -186,9 +184,28 @@ def improve(
     ``base`` is what hosts have when nothing movable lies on them; ``weights`` [4] say how much
     price and the three demands count in the order of refilling.
     """
-    classes_n = len(solution.unplaced)
-    width = solution.share.shape[1]
-    depth = solution.slot_class.shape[1]
+    slots, unplaced = solution.slots, solution.unplaced
+    slot_class, slot_mask, slot_count = (
+        solution.slot_class,
+        solution.slot_mask,
+        solution.slot_count,
+    )
+    old_cpu, old_memory = solution.cpu, solution.memory
+    old_share, old_gpu_memory = solution.share, solution.gpu_memory
+    base_cpu, base_memory = base.cpu, base.memory
+    base_share, base_gpu_memory = base.share, base.gpu_memory
+    kind_of, in_use, model = hosts.kind, hosts.used, hosts.model
+    class_cpu, class_memory, class_gpus = classes.cpu, classes.memory, classes.gpus
+    class_share, class_gpu_memory = classes.share, classes.gpu_memory
+    accepts, fits, fetch_mib = classes.accepts, classes.fits, classes.fetch
+    fill, active, idle = board.fill, board.active, board.idle
+    idle_count, start = board.idle_count, board.start
+    price, value = terms.price, terms.value
+    per_host, per_fill, per_fetch = terms.hosts, terms.fill, terms.move
+    by_rest = terms.balance > 0.0 or terms.fragmentation > 0.0
+    classes_n = len(unplaced)
+    width = old_share.shape[1]
+    depth = slot_class.shape[1]
     chosen = np.empty(MOST, np.int64)
     pool_class = np.empty(classes_n, np.int64)
     pool_count = np.empty(classes_n, np.int64)
@@ -199,6 +216,7 @@ def improve(
     memory = np.empty(MOST, np.int64)
     share = np.empty((MOST, width), np.int64)
     gpu_memory = np.empty((MOST, width), np.int64)
+    free = np.empty(MOST, np.int64)
     used = np.empty(MOST, np.int64)
     new_class = np.empty((MOST, depth), np.int64)
     new_mask = np.empty((MOST, depth), np.int64)
@@ -207,10 +225,10 @@ def improve(
     order = np.empty(MOST, np.int64)
     extra_class = np.empty(MOST_LEFT_OUT, np.int64)
     extra_count = np.empty(MOST_LEFT_OUT, np.int64)
-    kinds = len(board.idle_count)
+    kinds = len(idle_count)
     left_n = 0
     for class_ in range(classes_n):
-        if solution.unplaced[class_] > 0:
+        if unplaced[class_] > 0:
             left_class[left_n] = class_
             left_n += 1
     better = 0
@@ -224,10 +242,10 @@ def improve(
         tries = 0
         while n < wanted and tries < 20:
             tries += 1
-            host = board.active[int(draw(state) * board.n[0])]
+            host = active[int(draw(state) * board.n[0])]
             for _round in range(moves.rounds if n == 0 else moves.rounds - 1):
-                other = board.active[int(draw(state) * board.n[0])]
-                if board.fill[other] < board.fill[host]:
+                other = active[int(draw(state) * board.n[0])]
+                if fill[other] < fill[host]:
                     host = other
             known = False
             for at in range(n):
@@ -238,10 +256,8 @@ def improve(
         offered = n
         if n == 0 or draw(state) < moves.swap:
             kind = int(draw(state) * kinds)
-            if board.idle_count[kind] > 0:
-                chosen[n] = board.idle[
-                    board.start[kind] + int(draw(state) * board.idle_count[kind])
-                ]
+            if idle_count[kind] > 0:
+                chosen[n] = idle[start[kind] + int(draw(state) * idle_count[kind])]
                 n += 1
         if n == 0:
             continue
@@ -250,9 +266,39 @@ def improve(
         pool = 0
         for at in range(n):
             host = chosen[at]
-            old += cost_of(host, hosts, classes, solution, terms)
-            for slot in range(solution.slots[host]):
-                class_ = solution.slot_class[host, slot]
+            fetch = 0.0
+            if per_fetch > 0.0:
+                fetch = slots_fetch(
+                    slot_class,
+                    slot_count,
+                    host,
+                    slots[host],
+                    kind_of[host],
+                    fetch_mib,
+                )
+            old += plain_cost(
+                slots[host] > 0 or in_use[host] > 0,
+                fill[host],
+                in_use[host],
+                fetch,
+                per_host,
+                per_fill,
+                per_fetch,
+            )
+            if by_rest:
+                old += spread_cost(
+                    host,
+                    old_cpu[host],
+                    old_memory[host],
+                    old_share,
+                    old_gpu_memory,
+                    host,
+                    hosts,
+                    classes,
+                    terms,
+                )
+            for slot in range(slots[host]):
+                class_ = slot_class[host, slot]
                 where = slot_in_pool[class_]
                 if where < 0:
                     where = pool
@@ -260,19 +306,19 @@ def improve(
                     pool_class[pool] = class_
                     pool_count[pool] = 0
                     pool += 1
-                pool_count[where] += solution.slot_count[host, slot]
-            cpu[at] = base.cpu[host]
-            memory[at] = base.memory[host]
+                pool_count[where] += slot_count[host, slot]
+            cpu[at] = base_cpu[host]
+            memory[at] = base_memory[host]
             for gpu in range(width):
-                share[at, gpu] = base.share[host, gpu]
-                gpu_memory[at, gpu] = base.gpu_memory[host, gpu]
+                share[at, gpu] = base_share[host, gpu]
+                gpu_memory[at, gpu] = base_gpu_memory[host, gpu]
             used[at] = 0
             new_fill[at] = 0.0
         taken_value = 0.0
         extra = 0
         for _try in range(moves.left_out if left_n > 0 else 0):
             class_ = left_class[int(draw(state) * left_n)]
-            amount = min(solution.unplaced[class_], MOST_LEFT_OUT)
+            amount = min(unplaced[class_], MOST_LEFT_OUT)
             known = False
             for at in range(extra):
                 known = known or extra_class[at] == class_
@@ -289,18 +335,18 @@ def improve(
                 pool_count[pool] = 0
                 pool += 1
             pool_count[where] += amount
-            taken_value += terms.value[class_] * amount
+            taken_value += value[class_] * amount
         # -- the order of putting back: the hardest first, with chance
         lean = draw(state)
         for at in range(pool):
             class_ = pool_class[at]
-            key = weights[0] * terms.price[class_] + lean * (
+            key = weights[0] * price[class_] + lean * (
                 weights[1] * demand[class_, 0]
                 + weights[2] * demand[class_, 1]
                 + weights[3] * demand[class_, 2]
             )
             if left_n > 0:
-                key += weights[0] * terms.value[class_] * 1e-3
+                key += weights[0] * value[class_] * 1e-3
             pool_key[at] = key * (1.0 + moves.noise * (draw(state) - 0.5))
         for at in range(1, pool):
             key, class_, amount = pool_key[at], pool_class[at], pool_count[at]
@@ -319,130 +365,137 @@ def improve(
             other = int(draw(state) * (at + 1))
             order[at], order[other] = order[other], order[at]
         # -- recreate
+        for at in range(n):
+            free[at] = 0
+            for gpu in range(width):
+                free[at] += max(share[at, gpu], 0)
         one_by_one = moves.insert > 0.0 and draw(state) < moves.insert
         for turn in range(1 if one_by_one else n):
+            first = 0 if one_by_one else order[turn]
+            last = n if one_by_one else order[turn] + 1
             for item in range(pool):
                 class_ = pool_class[item]
+                part = class_share[class_]
+                amount = part * class_gpus[class_]
                 while pool_count[item] > 0:
                     best = -1
                     best_mask = -1
                     best_rise = 1e300
-                    for at in range(n):
-                        if not one_by_one:
-                            at = order[turn]
+                    for at in range(first, last):
                         host = chosen[at]
-                        if cpu[at] < classes.cpu[class_] or memory[at] < classes.memory[class_]:
-                            mask = -1
-                        elif classes.fits[class_, hosts.kind[host]] == 0 or used[at] == depth:
-                            mask = -1
-                        else:
-                            mask = choose_gpus(
-                                classes.gpus[class_],
-                                classes.share[class_],
-                                classes.gpu_memory[class_],
-                                classes.accepts[class_],
-                                share[at],
-                                gpu_memory[at],
-                                hosts.model[host],
+                        if (
+                            cpu[at] < class_cpu[class_]
+                            or memory[at] < class_memory[class_]
+                            or free[at] < amount
+                            or fits[class_, kind_of[host]] == 0
+                            or used[at] == depth
+                        ):
+                            continue
+                        mask = choose_gpus(
+                            class_,
+                            class_gpus[class_],
+                            part,
+                            class_gpu_memory[class_],
+                            accepts,
+                            share,
+                            gpu_memory,
+                            at,
+                            model,
+                            host,
+                        )
+                        if mask < 0:
+                            continue
+                        rise = 0.0
+                        if one_by_one:
+                            rise = rise_of(
+                                at,
+                                host,
+                                class_,
+                                mask,
+                                new_fill[at],
+                                used[at],
+                                cpu,
+                                memory,
+                                share,
+                                gpu_memory,
+                                hosts,
+                                classes,
+                                terms,
                             )
-                        if mask >= 0:
-                            rise = 0.0
-                            if one_by_one:
-                                rise = rise_of(
-                                    at,
-                                    host,
-                                    class_,
-                                    mask,
-                                    used,
-                                    new_class,
-                                    new_count,
-                                    new_fill,
-                                    cpu,
-                                    memory,
-                                    share,
-                                    gpu_memory,
-                                    hosts,
-                                    classes,
-                                    terms,
-                                )
-                            if rise < best_rise:
-                                best_rise = rise
-                                best = at
-                                best_mask = mask
-                        if not one_by_one:
-                            break
+                        if rise < best_rise:
+                            best_rise = rise
+                            best = at
+                            best_mask = mask
                     if best < 0:
                         break
-                    cpu[best] -= classes.cpu[class_]
-                    memory[best] -= classes.memory[class_]
-                    take(
-                        classes.share[class_],
-                        classes.gpu_memory[class_],
-                        best_mask,
-                        1,
-                        share[best],
-                        gpu_memory[best],
-                    )
+                    times = 1
+                    if best_mask == 0 and not one_by_one:
+                        # Without GPUs as many at once as fit.
+                        times = pool_count[item]
+                        if class_cpu[class_] > 0:
+                            times = min(times, cpu[best] // class_cpu[class_])
+                        if class_memory[class_] > 0:
+                            times = min(times, memory[best] // class_memory[class_])
+                    cpu[best] -= times * class_cpu[class_]
+                    memory[best] -= times * class_memory[class_]
+                    if best_mask > 0:
+                        free[best] -= amount
+                        take(part, class_gpu_memory[class_], best_mask, 1, share, gpu_memory, best)
                     used[best] = put(
-                        new_class[best],
-                        new_mask[best],
-                        new_count[best],
-                        used[best],
-                        class_,
-                        best_mask,
+                        new_class, new_mask, new_count, best, used[best], class_, best_mask, times
                     )
-                    new_fill[best] += terms.price[class_]
-                    pool_count[item] -= 1
+                    new_fill[best] += times * price[class_]
+                    pool_count[item] -= times
         # -- accept or not
         lost_value = 0.0
         for item in range(pool):
-            lost_value += terms.value[pool_class[item]] * pool_count[item]
+            lost_value += value[pool_class[item]] * pool_count[item]
         new = 0.0
         if lost_value <= taken_value:
             for at in range(n):
                 host = chosen[at]
                 fetch = 0.0
-                if terms.move > 0.0:
+                if per_fetch > 0.0:
                     fetch = slots_fetch(
-                        used[at], new_class[at], new_count[at], hosts.kind[host], classes
+                        new_class, new_count, at, used[at], kind_of[host], fetch_mib
                     )
-                new += host_cost(
-                    host,
-                    used[at] > 0 or hosts.used[host] > 0,
+                new += plain_cost(
+                    used[at] > 0 or in_use[host] > 0,
                     new_fill[at],
+                    in_use[host],
                     fetch,
-                    cpu[at],
-                    memory[at],
-                    share[at],
-                    gpu_memory[at],
-                    hosts,
-                    classes,
-                    terms,
+                    per_host,
+                    per_fill,
+                    per_fetch,
                 )
+                if by_rest:
+                    new += spread_cost(
+                        host, cpu[at], memory[at], share, gpu_memory, at, hosts, classes, terms
+                    )
         if lost_value < taken_value or (lost_value == taken_value and new <= old + 1e-12):
             if lost_value < taken_value or new < old - 1e-9:
                 better += 1
             for at in range(n):
                 host = chosen[at]
-                was = solution.slots[host] > 0 or hosts.used[host] > 0
-                solution.cpu[host] = cpu[at]
-                solution.memory[host] = memory[at]
+                was = slots[host] > 0 or in_use[host] > 0
+                old_cpu[host] = cpu[at]
+                old_memory[host] = memory[at]
                 for gpu in range(width):
-                    solution.share[host, gpu] = share[at, gpu]
-                    solution.gpu_memory[host, gpu] = gpu_memory[at, gpu]
-                solution.slots[host] = used[at]
+                    old_share[host, gpu] = share[at, gpu]
+                    old_gpu_memory[host, gpu] = gpu_memory[at, gpu]
+                slots[host] = used[at]
                 for slot in range(used[at]):
-                    solution.slot_class[host, slot] = new_class[at, slot]
-                    solution.slot_mask[host, slot] = new_mask[at, slot]
-                    solution.slot_count[host, slot] = new_count[at, slot]
-                board.fill[host] = new_fill[at]
-                is_ = used[at] > 0 or hosts.used[host] > 0
+                    slot_class[host, slot] = new_class[at, slot]
+                    slot_mask[host, slot] = new_mask[at, slot]
+                    slot_count[host, slot] = new_count[at, slot]
+                fill[host] = new_fill[at]
+                is_ = used[at] > 0 or in_use[host] > 0
                 if was != is_:
-                    change_list(host, hosts.kind[host], is_, board)
+                    change_list(host, kind_of[host], is_, board)
             for at in range(extra):
-                solution.unplaced[extra_class[at]] -= extra_count[at]
+                unplaced[extra_class[at]] -= extra_count[at]
             for item in range(pool):
-                solution.unplaced[pool_class[item]] += pool_count[item]
+                unplaced[pool_class[item]] += pool_count[item]
         for item in range(pool):
             slot_in_pool[pool_class[item]] = -1
     return better

@@ -1,16 +1,11 @@
 """One packing being searched: the arrays that kernels work on, and what they are asked to do."""
 
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.core.placement import kernels, neighbourhood
-from cluster.core.placement.bound import Prices, default_prices
-from cluster.core.placement.kernels import Solution, Terms
-from cluster.core.placement.neighbourhood import Board, Moves
-from cluster.core.placement.packing import ClassArrays, HostArrays, Packing
-from cluster.core.placement.problem import ObjectiveWeights
+from cluster.core.placement.kernels import Solution
+from cluster.core.placement.packing import ClassArrays, HostArrays
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -34,11 +29,34 @@ def empty_solution(hosts: HostArrays, classes: ClassArrays, counts: Ints) -> Sol
 
 
 def slot_depth(hosts: HostArrays, classes: ClassArrays, counts: Ints) -> int:
-    """Return how many slots one host can need: a class without GPUs takes one, whatever its count."""
-    with_gpu = classes.gpus > 0
-    plain = int((~with_gpu & (counts > 0)).sum())
-    if not with_gpu.any():
-        return max(1, plain)
-    smallest = max(1, int((classes.share * classes.gpus)[with_gpu].min()))
-    free = int(np.maximum(hosts.share, 0).sum(axis=1).max(initial=0))
-    return max(1, plain + min(free // smallest + 1, int(counts[with_gpu].sum())))
+    """Return how many slots one host can need.
+
+    A class without GPUs takes one slot at most, whatever its count; of those with GPUs no more
+    fit than the smallest ones would, by the GPUs and by the CPU of the largest host.
+    """
+    with_gpu = (classes.gpus > 0) & (counts > 0)
+    plain = ~with_gpu & (counts > 0)
+    free_gpu = int(np.maximum(hosts.share, 0).sum(axis=1).max(initial=0))
+    free_cpu = int(hosts.cpu.max(initial=0))
+    shares = classes.share * classes.gpus
+    return (
+        1
+        + min(
+            _most(shares[with_gpu], counts[with_gpu], free_gpu),
+            _most(classes.cpu[with_gpu], counts[with_gpu], free_cpu),
+        )
+        + min(int(plain.sum()), _most(classes.cpu[plain], counts[plain], free_cpu))
+    )
+
+
+def _most(sizes: Ints, counts: Ints, capacity: int) -> int:
+    """Return how many fit at most when the smallest are taken first."""
+    order = np.argsort(sizes, kind="stable")
+    placed = 0
+    for size, count in zip(sizes[order].tolist(), counts[order].tolist(), strict=True):
+        fits = count if size == 0 else min(count, capacity // size)
+        placed += fits
+        capacity -= fits * size
+        if fits < count:
+            break
+    return placed
