@@ -20,5 +20,6 @@ class ClusterConfig(AppConfig):
                 instance=settings.STARLING["INSTANCE"],
                 process_allowed=settings.STARLING["PROCESS_RUNTIME"],
                 probe_image=settings.STARLING["PROBE_IMAGE"],
+                simulated_gpus=settings.STARLING["SIMULATED_GPUS"],
             )
         )

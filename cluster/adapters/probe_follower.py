@@ -16,8 +16,10 @@ from cluster.adapters.docker_runtime import DockerRuntime
 from cluster.core.resources import (
     CONTAINER_FIELDS,
     GPU_FIELDS,
+    GPU_STATE_FIELDS,
     HOST_FIELDS,
     ContainerReading,
+    GpuLink,
     GpuReading,
     GpuUuid,
     HostReading,
@@ -28,21 +30,24 @@ from cluster.ports import HostEndpoint
 PROBE: Final = Path(__file__).resolve().parent.parent / "probe"
 LABEL_PROBE: Final = "starling.probe"
 #: Version of the probe's lines that is understood here.
-VERSION: Final = 1
+VERSION: Final = 2
 _PATIENCE_S: Final = 1.0
+_GPU_NUMBERS: Final = GPU_FIELDS + GPU_STATE_FIELDS
 
 
 class LocalProbe:
     """Runs the probe as a process of this machine; for hosts without a container engine."""
 
-    def __init__(self, endpoint: HostEndpoint, *, state_dir: Path) -> None:
+    def __init__(self, endpoint: HostEndpoint, *, state_dir: Path, simulate: str = "") -> None:
         self._endpoint = endpoint
         self._state_dir = state_dir
+        self._simulate = simulate
 
     def readings(self) -> Generator[HostReading | None, None, None]:
         """Yield readings; see :class:`cluster.ports.HostProbe`."""
         command = [sys.executable, "-m", "cluster.probe", "--disk", str(self._state_dir)]
         command += ["--processes", str(self._state_dir / "processes")]
+        command += ["--simulate", self._simulate] if self._simulate else []
         with subprocess.Popen(  # noqa: S603 - our own program
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=PROBE.parent.parent
         ) as probe:
@@ -120,6 +125,11 @@ def _reading(found: Mapping[str, Any]) -> HostReading:
         observed_at=datetime.fromtimestamp(float(found["at"]), tz=UTC),
         gpus=tuple(_gpu(gpu) for gpu in found.get("gpus", ())),
         gpu_error=str(found.get("gpu_error", "")),
+        gpu_trouble=str(found.get("trouble", "")),
+        driver=str(found.get("driver", "")),
+        boot=str(found.get("boot", "")),
+        topology=_topology(found.get("topology")),
+        pci_gpus=found.get("pci_gpus"),
         simulated=bool(found.get("simulated", False)),
         containers=tuple(
             ContainerReading(container_id=key, **_known(value, CONTAINER_FIELDS))
@@ -135,9 +145,23 @@ def _gpu(found: Mapping[str, Any]) -> GpuReading:
         model=str(found.get("model", "unknown GPU")),
         index=int(found.get("index", 0)),
         lost=bool(found.get("lost", False)),
+        parent=str(found.get("parent", "")),
+        divided=bool(found.get("divided", False)),
         why=dict(found.get("why", {})),
         processes=dict(found.get("processes", {})),
-        **_known(found, GPU_FIELDS),
+        shares=dict(found.get("shares", {})),
+        strangers=tuple(found.get("strangers", ())),
+        xids=tuple((float(at), int(code)) for at, code in found.get("xids", ())),
+        **_known(found, _GPU_NUMBERS),
+    )
+
+
+def _topology(found: Any) -> tuple[GpuLink, ...] | None:
+    if found is None:
+        return None
+    return tuple(
+        GpuLink(first=GpuUuid(first), second=GpuUuid(second), kind=str(kind), links=int(links))
+        for first, second, kind, links in found
     )
 
 

@@ -21,12 +21,15 @@ class RegistryConfig:
         instance: Marks the containers of this portal.
         process_allowed: Whether the process runtime may be used.
         probe_image: Image with Python in which the probe runs on container hosts.
+        simulated_gpus: A machine known to :mod:`cluster.probe.simulated`, whose GPUs the process
+            runtime's host is said to have; empty for the real ones.
     """
 
     state_dir: Path
     instance: str
     process_allowed: bool
     probe_image: str
+    simulated_gpus: str = ""
 
 
 _lock = Lock()
@@ -71,7 +74,7 @@ def probe_for(endpoint: HostEndpoint) -> HostProbe:
     """
     config = _configured()
     if urlsplit(endpoint.url).scheme == "process":
-        return LocalProbe(endpoint, state_dir=config.state_dir)
+        return LocalProbe(endpoint, state_dir=config.state_dir, simulate=config.simulated_gpus)
     runtime = runtime_for(endpoint)
     if not isinstance(runtime, DockerRuntime):
         raise HostRefusedError(endpoint.name, detail=f"no probe serves {endpoint.url!r}")

@@ -43,10 +43,21 @@ class GpuReading:
         uuid: The driver's identity of the GPU; an index is never an identity.
         utilization_pct: Share of the driver's last sample period in which at least one kernel
             ran. It says nothing about how many multiprocessors were busy.
+        memory_utilization_pct: Share of that period in which memory was read or written; it says
+            nothing about how full it is.
         power_w, power_limit_w: Watts.
-        temperature_c: Degrees Celsius.
+        temperature_c, slowdown_c: Degrees Celsius, now and where the driver slows the GPU down.
+        throttle_mask: NVML's reasons why the clock is not higher, as bits.
+        ecc_uncorrected: Since the driver was loaded.
+        remap_pending, remap_failed: Whether memory rows wait for a reset to be replaced, or
+            cannot be.
+        parent: For a MIG slice, the UUID of its GPU.
+        divided: Whether it is divided into MIG slices, which are devices of their own.
         why: For a field without a value, the word why (field name to :class:`Reading`).
         processes: Memory used in MiB by container id; the empty id is a foreign process.
+        shares: Percent of the GPU's multiprocessors by container id, where the driver can say.
+        strangers: The programs that no container of this host runs, in words.
+        xids: The last XID errors: seconds since 1970, and NVIDIA's number. Told again and again.
     """
 
     uuid: GpuUuid
@@ -54,14 +65,46 @@ class GpuReading:
     index: int
     memory_total_mib: int | None = None
     memory_used_mib: int | None = None
+    memory_reserved_mib: int | None = None
     utilization_pct: float | None = None
+    memory_utilization_pct: float | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
     temperature_c: float | None = None
+    slowdown_c: float | None = None
     clock_mhz: float | None = None
+    clock_max_mhz: float | None = None
+    fan_pct: float | None = None
+    throttle_mask: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    remap_pending: int | None = None
+    remap_failed: int | None = None
     lost: bool = False
+    parent: str = ""
+    divided: bool = False
     why: Mapping[str, str] = field(default_factory=dict)
     processes: Mapping[str, int | None] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
+    xids: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLink:
+    """How two GPUs of one host are joined.
+
+    Attributes:
+        kind: ``nvlink``, or what they have in common: ``board``, ``switch``, ``switches``,
+            ``bridge``, ``node``, ``system``; nearest first.
+        links: How many NVLinks.
+    """
+
+    first: GpuUuid
+    second: GpuUuid
+    kind: str
+    links: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +128,17 @@ class ContainerReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """One second of one host, as its probe saw it."""
+    """One second of one host, as its probe saw it.
+
+    Attributes:
+        cpu_pressure_pct, memory_pressure_pct, io_pressure_pct: How much of the last ten seconds
+            some task waited for it.
+        gpu_error: What is wrong with the driver, in words; ``gpu_trouble`` says it in one:
+            ``hang``, ``crash``, ``mismatch``, ``permission``, ``driver``, ``released``.
+        boot: Changes with every start of the machine.
+        topology: How its GPUs are joined; ``None`` in most seconds, since it rarely changes.
+        pci_gpus: NVIDIA GPUs on the bus, whatever the driver says; told as seldom.
+    """
 
     observed_at: datetime
     cpu_pct: float | None = None
@@ -99,8 +152,16 @@ class HostReading:
     receive_bytes_s: float | None = None
     transmit_bytes_s: float | None = None
     load_1m: float | None = None
+    cpu_pressure_pct: float | None = None
+    memory_pressure_pct: float | None = None
+    io_pressure_pct: float | None = None
     gpus: tuple[GpuReading, ...] = ()
     gpu_error: str = ""
+    gpu_trouble: str = ""
+    driver: str = ""
+    boot: str = ""
+    topology: tuple[GpuLink, ...] | None = None
+    pci_gpus: int | None = None
     simulated: bool = False
     containers: tuple[ContainerReading, ...] = ()
 
@@ -118,15 +179,32 @@ HOST_FIELDS: Final = (
     "receive_bytes_s",
     "transmit_bytes_s",
     "load_1m",
+    "cpu_pressure_pct",
+    "memory_pressure_pct",
+    "io_pressure_pct",
 )
 GPU_FIELDS: Final = (
     "memory_total_mib",
     "memory_used_mib",
     "utilization_pct",
+    "memory_utilization_pct",
     "power_w",
     "power_limit_w",
     "temperature_c",
     "clock_mhz",
+    "fan_pct",
+)
+#: What a probe says of a GPU beside them: it decides on health and is not drawn.
+GPU_STATE_FIELDS: Final = (
+    "memory_reserved_mib",
+    "slowdown_c",
+    "clock_max_mhz",
+    "throttle_mask",
+    "ecc_corrected",
+    "ecc_uncorrected",
+    "remapped_rows",
+    "remap_pending",
+    "remap_failed",
 )
 CONTAINER_FIELDS: Final = (
     "cpu_pct",

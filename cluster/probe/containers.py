@@ -2,30 +2,16 @@
 
 import json
 import os
-import re
 import time
 from pathlib import Path
 
 from cluster.probe.host import Rates, network_bytes, text_of
+from cluster.probe.processes import DockerIndex
 
 MIB = 1024 * 1024
 CGROUP = Path("/sys/fs/cgroup")
-#: ``/docker/<id>`` (v1, cgroupfs), ``docker-<id>.scope`` (systemd), and nested ones.
-_DOCKER = re.compile(r"(?:/docker/|docker-)([0-9a-f]{64})(?:\.scope)?")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def container_of(pid: int) -> str:
-    """Return the id of the Docker container a process is in; empty for none."""
-    found = _DOCKER.search(text_of(f"/proc/{pid}/cgroup"))
-    if found:
-        return found[1]
-    for word in text_of(f"/proc/{pid}/environ").split("\0"):
-        name, _, value = word.partition("=")
-        if name == "STARLING_CONTAINER":
-            return value
-    return ""
 
 
 class ContainerMeter:
@@ -34,6 +20,7 @@ class ContainerMeter:
     def __init__(self, *, docker: bool, processes: Path | None) -> None:
         self._docker = docker
         self._processes = processes
+        self._index = DockerIndex()
         self._rates = Rates()
 
     def read(self) -> dict[str, dict[str, object]]:
@@ -41,11 +28,12 @@ class ContainerMeter:
         now = time.monotonic()
         found: dict[str, dict[str, object]] = {}
         if self._docker:
-            for container, pids in docker_processes().items():
+            for container, pids in self._index.read().items():
                 found[container] = self._docker_use(container, pids, now)
-        if self._processes is not None:
-            for name, pid in shims(self._processes).items():
-                found[name] = self._tree_use(name, pid, now)
+        running = {} if self._processes is None else shims(self._processes)
+        children = children_by_parent() if running else {}
+        for name, pid in running.items():
+            found[name] = self._tree_use(name, pid, descendants(pid, children), now)
         names = {f"{key}/{what}" for key in found for what in ("cpu", "read", "write", "in", "out")}
         self._rates.forget_all_but(names)
         return found
@@ -60,8 +48,7 @@ class ContainerMeter:
         traffic = network_bytes(first) or (None, None)
         return self._use(container, cpu_s, memory_bytes, (*io, *traffic), len(pids), now)
 
-    def _tree_use(self, name: str, shim: int, now: float) -> dict[str, object]:
-        pids = descendants(shim)
+    def _tree_use(self, name: str, shim: int, pids: list[int], now: float) -> dict[str, object]:
         memory_bytes = read = written = 0.0
         # The shim collects orphans; what they used would else be forgotten with them.
         own = text_of(f"/proc/{shim}/stat").rpartition(")")[2].split()
@@ -100,17 +87,6 @@ class ContainerMeter:
         ):
             values[name] = self._rates.rate(f"{key}/{what}", counter, now)
         return {name: value for name, value in values.items() if value is not None}
-
-
-def docker_processes() -> dict[str, list[int]]:
-    """Return the host pids of every Docker container's processes, by container id."""
-    found: dict[str, list[int]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, once a second
-        if entry.isdigit():
-            match = _DOCKER.search(text_of(f"/proc/{entry}/cgroup"))
-            if match:
-                found.setdefault(match[1], []).append(int(entry))
-    return found
 
 
 def cgroup_path(pid: str, controller: str) -> str | None:
@@ -192,14 +168,19 @@ def shims(folder: Path) -> dict[str, int]:
     return found
 
 
-def descendants(root: int) -> list[int]:
-    """Return the pids below ``root``."""
+def children_by_parent() -> dict[int, list[int]]:
+    """Return the pids of every process's children."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, once a second
         if entry.isdigit():
             words = text_of(f"/proc/{entry}/stat").rpartition(")")[2].split()
             if len(words) > 1:
                 children.setdefault(int(words[1]), []).append(int(entry))
+    return children
+
+
+def descendants(root: int, children: dict[int, list[int]]) -> list[int]:
+    """Return the pids below ``root``."""
     found: list[int] = []
     front = [root]
     while front:

@@ -1,245 +1,484 @@
-"""What each GPU does, from NVML; every field on its own, and never waited for.
+"""Asks NVML about every GPU, and prints what it says; a process of its own.
 
-The driver can hang for ever. Only one thread ever talks to it; the reader looks at what that
-thread said last, and how long ago it asked the driver.
+The driver can hang for ever, and has been seen to take its reader down with it. Whatever happens
+here, :mod:`cluster.probe.watch` in the other process sees it and says so. A line that begins with
+``@`` names the GPU that is asked about next; every other line is one round as JSON.
 """
 
 import contextlib
+import ctypes
+import gc
+import json
 import os
-import threading
+import signal
+import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
-#: In periods, of one second each: how often costly things are asked, and when patience ends.
-SLOW_PERIODS = 60
-PROCESSES_PERIODS = 5
-PATIENCE_PERIODS = 5
-RETRY_PERIODS = 15
-MIB = 1024 * 1024
+from cluster.probe.fields import (
+    GROUPS,
+    LOST,
+    NOTHING_HERE,
+    OFTEN,
+    RETRY_PERIODS,
+    SLOW,
+    UNSUPPORTED,
+    code_of,
+    emptied,
+    plain,
+    text_from,
+    word_for,
+)
 
-UNSUPPORTED, STALE, LOST = "unsupported", "stale", "lost"
+#: How many of a GPU's last XID errors are told again with each line, in case one was missed.
+XIDS_KEPT = 8
+
+_MIB = 1024 * 1024
 _NO_LIBRARY = 12
-_INIT_WORDS = {
-    4: "the probe may not open the NVIDIA devices",
-    9: "the NVIDIA driver is not loaded: run 'modprobe nvidia', or install it again for the "
-    "kernel that runs now",
-    18: "the NVIDIA driver was updated and the host not restarted since: restart it",
+_TROUBLES = {
+    4: ("permission", "the probe may not open the NVIDIA devices"),
+    9: (
+        "driver",
+        (
+            "the NVIDIA driver is not loaded: run 'modprobe nvidia', or install it again for the "
+            "kernel that runs now"
+        ),
+    ),
+    18: (
+        "mismatch",
+        "the NVIDIA driver was updated and the host not restarted since: restart it",
+    ),
 }
-#: GPU is lost, GPU requires reset, unknown error.
-_LOST_CODES = {15, 16, 999}
 _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia/version")
+_XID_EVENT, _DOUBLE_BIT_EVENT = 0x8, 0x2
+_MAX_LINKS = 18
+_PR_SET_PDEATHSIG = 1
+_ANCESTORS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
+
+
+class Trouble(Exception):  # noqa: N818 - a word of this program, not a library's error
+    """The driver as a whole cannot be used, for ``code``; the text says why."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Device:
+    """What was learned of one GPU or MIG slice so far, and when each group is due again."""
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self.known: dict[str, Any] = {"uuid": uuid}
+        self.why: dict[str, str] = {}
+        self.bus_id: str | None = None
+        self.last: dict[str, Any] = {}
+        self.xids: list[tuple[float, int]] = []
+        self.pids: list[tuple[int, int | None, str]] = []
+        self._due: dict[int, float] = {}
+        self._memory: dict[int, dict[str, Any]] = {}
+        self._pids_due = 0.0
+        self._pids_since: int | None = None
+        self.sm: list[tuple[int, int]] = []
+
+    def read(self, nvml: Any, handle: Any, now: float, period_s: float) -> dict[str, Any]:
+        """Ask what is due and return everything known; all questions lost is a lost GPU."""
+        answered = 0
+        words: set[str] = set()
+        for number, group in enumerate(GROUPS):
+            if now < self._due.get(number, 0.0):
+                continue
+            wait = group.periods
+            try:
+                found = group.read(nvml, handle, self._memory.setdefault(number, {}))
+            except Exception as error:  # noqa: BLE001 - the binding raises more than its own errors
+                found, word = {}, word_for(error)
+                words.add(word)
+                # What the device can never say need not be asked every second.
+                wait = SLOW if word == UNSUPPORTED else min(wait, OFTEN)
+            else:
+                answered, word = answered + 1, UNSUPPORTED
+            self._take(group.names, found, word)
+            self._due[number] = now + (wait - 0.5) * period_s
+        lost = not answered and words == {LOST}
+        if now >= self._pids_due and not lost:
+            self._pids_due = now + (OFTEN - 0.5) * period_s
+            self._read_processes(nvml, handle)
+        self.last = self._report() | ({"lost": True} if lost else {})
+        return self.last
+
+    def _take(self, names: tuple[str, ...], found: dict[str, Any], word: str) -> None:
+        for name in names:
+            if name in found:
+                self.known[name] = found[name]
+                self.why.pop(name, None)
+            else:
+                self.why[name] = word
+                if name not in {"model", "memory_total_mib"}:
+                    self.known.pop(name, None)
+
+    def _report(self) -> dict[str, Any]:
+        report = dict(self.known) | {"why": dict(self.why), "pids": self.pids, "sm": self.sm}
+        if self.xids:
+            report["xids"] = self.xids
+        return report
+
+    def _read_processes(self, nvml: Any, handle: Any) -> None:
+        total = self.known.get("memory_total_mib")
+        found: dict[int, tuple[int, int | None, str]] = {}
+        supported = False
+        for kind, name in (("G", "Graphics"), ("M", "MPSCompute"), ("C", "Compute")):
+            # Some drivers cannot list one kind or another.
+            with contextlib.suppress(Exception):
+                for process in getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(handle):
+                    mib = process.usedGpuMemory
+                    mib = None if mib is None else mib // _MIB
+                    # More than there is: an entry that another driver version packed.
+                    if mib is not None and total is not None and mib > total:
+                        mib = None
+                    if process.pid:
+                        found[process.pid] = (process.pid, mib, kind)
+                supported = True
+        self.pids = list(found.values())
+        self._take(("processes",), {"processes": len(found)} if supported else {}, UNSUPPORTED)
+        self.known.pop("processes", None)
+        self._read_shares(nvml, handle)
+
+    def _read_shares(self, nvml: Any, handle: Any) -> None:
+        """Read each process's own utilisation since the last time."""
+        since = self._pids_since
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(handle, since or 0)
+        except Exception as error:  # noqa: BLE001 - as above
+            # Nothing since then; a success that the binding raises as an error is the same.
+            empty = code_of(error) in {0, 6}
+            samples = []
+            self._take(("sm",), {"sm": True} if empty else {}, word_for(error))
+        else:
+            self._take(("sm",), {"sm": True}, UNSUPPORTED)
+        self.known.pop("sm", None)
+        newest = max((sample.timeStamp for sample in samples), default=since or 0)
+        # The first answer is over a past of unknown length.
+        fresh = [] if since is None else [one for one in samples if one.timeStamp > since]
+        self._pids_since = max(newest, since or 0)
+        self.sm = [(one.pid, min(100, one.smUtil)) for one in fresh if one.pid]
 
 
 class GpuReader:
-    """Keeps the latest reading of all GPUs."""
+    """Reads all GPUs, round by round; what it knows outlives the driver's failures."""
 
-    def __init__(self, container_of: Callable[[int], str], *, period_s: float = 1.0) -> None:
-        self._container_of = container_of
+    def __init__(
+        self, nvml: Any, *, period_s: float = 1.0, skipped: frozenset[int] = frozenset()
+    ) -> None:
+        self._nvml = nvml
         self._period_s = period_s
-        self._lock = threading.Lock()
-        self._gpus: list[dict[str, Any]] = []
-        self._error = ""
-        self._simulated = False
-        self._asked_at: float | None = None
-        self._slow: dict[str, tuple[float, dict[str, Any]]] = {}
-        self._processes: dict[str, tuple[float, dict[str, int | None]]] = {}
+        self._skipped = skipped
+        self._devices: dict[str, Device] = {}
+        self._events: Any = None
+        self._registered: set[str] = set()
+        self._driver = ""
+        self._topology_due = 0.0
 
-    def start(self) -> None:
-        """Start the thread that talks to the driver."""
-        threading.Thread(target=self._run, daemon=True, name="nvml").start()
+    def open(self) -> None:
+        """Begin with the driver.
 
-    def latest(self) -> dict[str, Any]:
-        """Return the GPUs and what is wrong; while the driver hangs, values are stale."""
-        with self._lock:
-            found: dict[str, Any] = {"simulated": True} if self._simulated else {}
-            waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
-            if waited > PATIENCE_PERIODS * self._period_s:
-                return found | {
-                    "gpus": [_stale(gpu) for gpu in self._gpus],
-                    "gpu_error": f"the NVIDIA driver does not answer, for {waited:.0f} s now",
-                }
-            return found | {"gpus": list(self._gpus), "gpu_error": self._error}
+        Raises:
+            Trouble: If it cannot be used now.
+        """
+        try:
+            self._nvml.nvmlInit()
+            self._driver = text_from(self._nvml.nvmlSystemGetDriverVersion)
+        except Exception as error:
+            raise _trouble(error) from error
+        self._registered.clear()
+        self._topology_due = 0.0
+        try:
+            self._events = self._nvml.nvmlEventSetCreate()
+        except Exception:  # noqa: BLE001 - then ECC counts alone tell
+            self._events = None
 
-    def _ask(self) -> float:
-        """Note that the driver is asked from now on."""
+    def close(self) -> None:
+        """Let the driver go; it may be lost already."""
+        with contextlib.suppress(Exception):
+            self._nvml.nvmlShutdown()
+
+    def round(self) -> dict[str, Any]:
+        """Read every GPU once; one that cannot be reached is lost, the others go on.
+
+        Raises:
+            Trouble: If the driver as a whole fails.
+        """
         now = time.monotonic()
-        with self._lock:
-            self._asked_at = now
-        return now
-
-    def _tell(self, gpus: list[dict[str, Any]], error: str) -> None:
-        with self._lock:
-            self._gpus, self._error, self._asked_at = gpus, error, None
-
-    def _run(self) -> None:
+        mark(None)
         try:
-            import pynvml
-        except ImportError:
-            self._tell([], _without("nvidia-ml-py is not in the probe's Python"))
-            return
-        while True:
-            error = self._session(pynvml)
-            with self._lock:
-                known = [_stale(gpu) for gpu in self._gpus]
-            self._tell(known, error)
-            time.sleep(RETRY_PERIODS * self._period_s)
-
-    def _session(self, nvml: Any) -> str:
-        """Read until the driver as a whole fails; return why."""
-        self._ask()
-        try:
-            nvml.nvmlInit()
-            # The library of our tests says so itself: its GPUs can never pass for real ones.
-            driver = _text(nvml.nvmlSystemGetDriverVersion())
-        except Exception as error:  # noqa: BLE001 - the binding raises more than its own errors
-            return _init_error(error)
-        with self._lock:
-            self._simulated = "simulated" in driver
-        try:
-            while True:
-                began = self._ask()
-                self._round(nvml)
-                time.sleep(max(0.01, self._period_s - (time.monotonic() - began)))
-        except Exception as error:  # noqa: BLE001 - the session is begun anew whatever ended it
-            return f"the NVIDIA driver says: {error}"
-        finally:
-            # It may be lost already.
-            with contextlib.suppress(Exception):
-                nvml.nvmlShutdown()
-
-    def _round(self, nvml: Any) -> None:
-        """Read every GPU once; one that cannot be reached is lost, the others go on."""
-        gpus, missing = [], []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = _text(nvml.nvmlDeviceGetUUID(handle))
-            except Exception as error:  # noqa: BLE001 - as above
-                with self._lock:
-                    known = [gpu for gpu in self._gpus if gpu["index"] == index]
-                gpus += [_lost(gpu) for gpu in known]
-                missing += [] if known else [f"GPU {index} cannot be reached: {error}"]
-            else:
-                gpus.append(self._gpu(nvml, handle, uuid, index))
-        self._tell(gpus, "; ".join(missing))
-
-    def _gpu(self, nvml: Any, handle: Any, uuid: str, index: int) -> dict[str, Any]:
-        now = time.monotonic()
-        read = _read(nvml, handle, _FIELDS)
-        if read["why"] and len(read["why"]) == len(_FIELDS) and set(read["why"].values()) == {LOST}:
-            read["lost"] = True
-        read_at, slow = self._slow.get(uuid, (0.0, {}))
-        if not slow or now - read_at > SLOW_PERIODS * self._period_s:
-            read_at, slow = now, _read(nvml, handle, _SLOW_FIELDS)
-            if slow["why"]:
-                # What could not be read is asked again soon, and then seldom.
-                read_at = now - (SLOW_PERIODS - PROCESSES_PERIODS) * self._period_s
-            self._slow[uuid] = (read_at, slow)
-        return {
-            **slow,
-            **read,
-            "why": {**slow["why"], **read["why"]},
-            "uuid": uuid,
-            "index": index,
-            "processes": self._processes_of(nvml, handle, uuid),
+            count = self._nvml.nvmlDeviceGetCount()
+        except Exception as error:
+            raise _trouble(error) from error
+        handles: dict[str, Any] = {}
+        gpus: list[dict[str, Any]] = []
+        unreachable: dict[int, str] = {}
+        for index in range(count):
+            mark(index)
+            handle = self._handle(index, unreachable)
+            if handle is not None:
+                try:
+                    gpus += self._read(handle, index, handles, now)
+                except Exception as error:  # noqa: BLE001 - lost in this moment
+                    unreachable[index] = f"GPU {index} cannot be reached: {error}"
+        gpus += self._missing(handles, unreachable, now)
+        self._read_events(handles)
+        report: dict[str, Any] = {
+            "gpus": gpus,
+            "error": "; ".join(unreachable.values()),
+            "driver": self._driver,
+            "simulated": "simulated" in self._driver,
         }
+        if now >= self._topology_due:
+            self._topology_due = now + SLOW * self._period_s
+            report["topology"] = topology(self._nvml, handles)
+        return report
 
-    def _processes_of(self, nvml: Any, handle: Any, uuid: str) -> dict[str, int | None]:
-        now = time.monotonic()
-        read_at, found = self._processes.get(uuid, (None, {}))
-        if read_at is None or now - read_at >= PROCESSES_PERIODS * self._period_s:
-            found = self._read_processes(nvml, handle)
-            self._processes[uuid] = (now, found)
-        return found
-
-    def _read_processes(self, nvml: Any, handle: Any) -> dict[str, int | None]:
-        """Return the memory in MiB by container; ``None`` if that of one process is unknown."""
-        used: dict[int, int | None] = {}
-        for name in ("Compute", "Graphics"):
-            # Some drivers cannot list them.
-            with contextlib.suppress(Exception):
-                for process in getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(handle):
-                    used[process.pid] = process.usedGpuMemory
-        found: dict[str, int | None] = {}
-        for pid, memory in used.items():
-            container = self._container_of(pid)
-            before = found.get(container, 0)
-            found[container] = None if memory is None or before is None else before + memory // MIB
-        return found
-
-
-def _read(nvml: Any, handle: Any, fields: dict[str, Callable[[Any, Any], Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"why": {}}
-    for name, read in fields.items():
+    def _handle(self, index: int, unreachable: dict[int, str]) -> Any:
+        if index in self._skipped:
+            unreachable[index] = (
+                f"GPU {index} cannot be reached: reading it ended the driver's library"
+            )
+            return None
         try:
-            value = read(nvml, handle)
-        except Exception as error:  # noqa: BLE001 - the binding raises more than its own errors
-            lost = getattr(error, "value", None) in _LOST_CODES
-            found["why"][name] = LOST if lost else UNSUPPORTED
+            # Never kept: a handle from before a reset can end the process that uses it.
+            return self._nvml.nvmlDeviceGetHandleByIndex(index)
+        except Exception as error:  # noqa: BLE001 - as above
+            unreachable[index] = f"GPU {index} cannot be reached: {error}"
+            return None
+
+    def _read(
+        self, handle: Any, index: int, handles: dict[str, Any], now: float
+    ) -> list[dict[str, Any]]:
+        """Read a GPU and, where it is divided, its slices."""
+        uuid = text_from(self._nvml.nvmlDeviceGetUUID, handle)
+        handles[uuid] = handle
+        device = self._device(uuid)
+        device.known["index"] = index
+        if device.bus_id is None:
+            with contextlib.suppress(Exception):
+                device.bus_id = plain(self._nvml.nvmlDeviceGetPciInfo(handle).busId)
+        self._register(uuid, handle, device)
+        slices = self._slices(handle)
+        found = [device.read(self._nvml, handle, now, self._period_s)]
+        if slices is not None:
+            found[0]["divided"] = True
+            found += [self._read_slice(one, uuid, index, now) for one in slices]
         else:
-            found[name] = value
+            found[0].pop("divided", None)
+        return found
+
+    def _read_slice(self, handle: Any, parent: str, index: int, now: float) -> dict[str, Any]:
+        uuid = text_from(self._nvml.nvmlDeviceGetUUID, handle)
+        device = self._device(uuid)
+        device.known |= {"index": index, "parent": parent}
+        return device.read(self._nvml, handle, now, self._period_s)
+
+    def _slices(self, handle: Any) -> list[Any] | None:
+        """Return the handles of a GPU's MIG slices; ``None`` where it is not divided."""
+        nvml = self._nvml
+        try:
+            if nvml.nvmlDeviceGetMigMode(handle)[0] != 1:
+                return None
+            places = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+        except Exception:  # noqa: BLE001 - most GPUs cannot be divided, old drivers do not know
+            return None
+        found = []
+        for place in range(places):
+            # Places without a slice are normal.
+            with contextlib.suppress(Exception):
+                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
+        return found
+
+    def _device(self, uuid: str) -> Device:
+        return self._devices.setdefault(uuid, Device(uuid))
+
+    def _missing(
+        self, handles: dict[str, Any], unreachable: dict[int, str], now: float
+    ) -> list[dict[str, Any]]:
+        """Return the GPUs that were there and cannot be read any more.
+
+        One that has no index left may still be reached by its place on the bus.
+        """
+        found = []
+        for uuid, device in list(self._devices.items()):
+            if uuid in handles or "parent" in device.known or not device.last:
+                continue
+            again = self._by_bus(device)
+            if again is not None:
+                handles[uuid] = again
+                found.append(device.read(self._nvml, again, now, self._period_s))
+                continue
+            if unreachable:
+                # It is told by its name and not once more by its number.
+                index = device.known.get("index", -1)
+                unreachable.pop(index if index in unreachable else min(unreachable))
+                how = "the driver cannot reach it"
+            else:
+                how = "the driver no longer lists it"
+            found.append(emptied(device.last, LOST) | {"lost": True, "lost_how": how})
+        self._forget_slices(handles)
+        return found
+
+    def _by_bus(self, device: Device) -> Any:
+        if device.bus_id is None or device.known.get("index") in self._skipped:
+            return None
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByPciBusId(device.bus_id.encode())
+            same = text_from(self._nvml.nvmlDeviceGetUUID, handle) == device.uuid
+        except Exception:  # noqa: BLE001 - as above
+            return None
+        return handle if same else None
+
+    def _forget_slices(self, handles: dict[str, Any]) -> None:
+        """Forget slices whose GPU was read in this round without them: they were removed."""
+        for uuid, device in list(self._devices.items()):
+            parent = device.known.get("parent")
+            if parent in handles and not self._devices[parent].last.get("divided"):
+                del self._devices[uuid]
+
+    def _register(self, uuid: str, handle: Any, device: Device) -> None:
+        if self._events is None or uuid in self._registered:
+            return
+        self._registered.add(uuid)
+        try:
+            self._nvml.nvmlDeviceRegisterEvents(
+                handle, _XID_EVENT | _DOUBLE_BIT_EVENT, self._events
+            )
+        except Exception as error:  # noqa: BLE001 - needs rights that it may not have
+            device.why["xids"] = word_for(error)
+        else:
+            device.why.pop("xids", None)
+
+    def _read_events(self, handles: dict[str, Any]) -> None:
+        """Take the errors that came since the last round, without waiting for one."""
+        for _ in range(64 if self._events is not None else 0):
+            try:
+                event = self._nvml.nvmlEventSetWait(self._events, 0)
+            except Exception:  # noqa: BLE001 - none came, or the driver cannot tell now
+                return
+            with contextlib.suppress(Exception):
+                uuid = text_from(self._nvml.nvmlDeviceGetUUID, event.device)
+                if event.eventType == _XID_EVENT and uuid in handles:
+                    device = self._device(uuid)
+                    device.xids = [*device.xids, (time.time(), event.eventData)][-XIDS_KEPT:]
+
+    def forget_nothing(self) -> list[dict[str, Any]]:
+        """Return all GPUs that were read so far, as they were."""
+        return [device.last for device in self._devices.values() if device.last]
+
+
+def topology(nvml: Any, handles: dict[str, Any]) -> list[list[Any]]:
+    """Return how each two GPUs are joined: ``[uuid, uuid, kind, NVLink count]``."""
+    links = {uuid: _links(nvml, handle) for uuid, handle in handles.items()}
+    buses = {}
+    for uuid, handle in handles.items():
+        with contextlib.suppress(Exception):
+            buses[uuid] = plain(nvml.nvmlDeviceGetPciInfo(handle).busId).lower()
+    found = []
+    names = list(handles)
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            joined = links[first].get(buses.get(second, ""), 0)
+            kind = "nvlink" if joined else _ancestor(nvml, handles[first], handles[second])
+            if kind:
+                found.append([first, second, kind, joined])
     return found
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def _links(nvml: Any, handle: Any) -> dict[str, int]:
+    """Return the number of active NVLinks by the bus id of what is at the other end."""
+    found: dict[str, int] = {}
+    for link in range(_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(handle, link):
+                peer = plain(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower()
+                found[peer] = found.get(peer, 0) + 1
+        except Exception as error:  # noqa: BLE001 - as above
+            if word_for(error) == UNSUPPORTED:
+                break
+    return found
 
 
-def _without(reason: str) -> str:
-    """Return what is wrong where there are NVIDIA devices; a host without any lacks nothing."""
-    if not any(os.path.exists(path) for path in _DEVICES):  # noqa: PTH110 - runs on any Python 3
+def _ancestor(nvml: Any, first: Any, second: Any) -> str:
+    try:
+        return _ANCESTORS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(first, second), "")
+    except Exception:  # noqa: BLE001 - as above
         return ""
-    return f"there are NVIDIA devices that cannot be read: {reason}"
 
 
-def _init_error(error: Exception) -> str:
-    code = getattr(error, "value", None)
+def _trouble(error: Exception) -> Trouble:
+    code = code_of(error) or 0
     if code == _NO_LIBRARY:
-        return _without(
+        return without(
             "the driver's library is not there; install the NVIDIA Container Toolkit and "
             "restart Docker"
         )
-    return _INIT_WORDS.get(code or 0, f"the NVIDIA driver says: {error}")
+    return Trouble(*_TROUBLES.get(code, ("driver", f"the NVIDIA driver says: {error}")))
 
 
-def _memory(nvml: Any, handle: Any) -> Any:
+def without(reason: str) -> Trouble:
+    """Return what is wrong where there are NVIDIA devices; a host without any lacks nothing."""
+    if any(os.path.exists(path) for path in _DEVICES):  # noqa: PTH110 - cheap, and no pathlib here
+        return Trouble("driver", f"there are NVIDIA devices that cannot be read: {reason}")
+    return Trouble("none", "")
+
+
+def mark(index: int | None) -> None:
+    """Say which GPU is asked about next."""
+    _print("@" if index is None else f"@{index}")
+
+
+def _print(line: str) -> None:
     try:
-        # The second version counts what the driver keeps for itself apart.
-        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    except Exception:  # noqa: BLE001 - old drivers know only the first version
-        return nvml.nvmlDeviceGetMemoryInfo(handle)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(0)
 
 
-_FIELDS: dict[str, Callable[[Any, Any], Any]] = {
-    "memory_used_mib": lambda nvml, handle: _memory(nvml, handle).used // MIB,
-    "utilization_pct": lambda nvml, handle: min(
-        100, nvml.nvmlDeviceGetUtilizationRates(handle).gpu
-    ),
-    "power_w": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-    "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(
-        handle, nvml.NVML_TEMPERATURE_GPU
-    ),
-    "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-}
-_SLOW_FIELDS: dict[str, Callable[[Any, Any], Any]] = {
-    "model": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
-    "memory_total_mib": lambda nvml, handle: _memory(nvml, handle).total // MIB,
-    "power_limit_w": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-}
-_KEPT = ("uuid", "index", "model", "memory_total_mib", "power_limit_w")
+def main() -> None:
+    """Read until the other process goes away."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    period_s = float(sys.argv[1])
+    skipped = frozenset(int(word) for word in sys.argv[2:])
+    mark(None)
+    try:
+        import pynvml
+    except ImportError:
+        _fail(without("nvidia-ml-py is not in the probe's Python"), [])
+        sys.exit(NOTHING_HERE)
+    # What compiling the binding took is given back.
+    gc.collect()
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    reader = GpuReader(pynvml, period_s=period_s, skipped=skipped)
+    while True:
+        try:
+            reader.open()
+            while True:
+                began = time.monotonic()
+                _print(json.dumps(reader.round(), allow_nan=False))
+                time.sleep(max(0.01, period_s - (time.monotonic() - began)))
+        except Trouble as trouble:
+            _fail(trouble, reader.forget_nothing())
+            if trouble.code == "none":
+                sys.exit(NOTHING_HERE)
+        finally:
+            reader.close()
+        time.sleep(RETRY_PERIODS * period_s)
+        mark(None)
 
 
-def _stale(gpu: dict[str, Any]) -> dict[str, Any]:
-    if gpu.get("lost"):
-        return gpu
-    return _emptied(gpu, STALE)
+def _fail(trouble: Trouble, gpus: list[dict[str, Any]]) -> None:
+    _print(
+        json.dumps({"gpus": gpus, "error": str(trouble), "trouble": trouble.code, "stale": True})
+    )
 
 
-def _lost(gpu: dict[str, Any]) -> dict[str, Any]:
-    return _emptied(gpu, LOST) | {"lost": True}
-
-
-def _emptied(gpu: dict[str, Any], word: str) -> dict[str, Any]:
-    kept = {name: gpu[name] for name in _KEPT if name in gpu}
-    return kept | {"why": dict.fromkeys(_FIELDS, word), "processes": {}}
+if __name__ == "__main__":
+    main()

@@ -52,6 +52,7 @@ class HostMeter:
         found: dict[str, object] = {"cpu_count": os.cpu_count()}
         found |= self._cpu(now) | memory() | disk_space(self._disk)
         found |= self._traffic(now) | self._disks(now)
+        found |= pressure()
         load = text_of("/proc/loadavg").split()
         if load:
             found["load_1m"] = float(load[0])
@@ -102,6 +103,17 @@ def memory() -> dict[str, object]:
         "memory_total_mib": kib["MemTotal"] // 1024,
         "memory_used_mib": (kib["MemTotal"] - kib["MemAvailable"]) // 1024,
     }
+
+
+def pressure() -> dict[str, object]:
+    """Return how much of the last ten seconds some task waited for CPU, memory or disk."""
+    found: dict[str, object] = {}
+    for resource in ("cpu", "memory", "io"):
+        # "some avg10=1.23 avg60=…"; absent where the kernel does not keep it.
+        words = text_of(f"/proc/pressure/{resource}").split(maxsplit=2)
+        if len(words) > 1 and words[1].startswith("avg10="):
+            found[f"{resource}_pressure_pct"] = float(words[1].removeprefix("avg10="))
+    return found
 
 
 def disk_space(path: str) -> dict[str, object]:

@@ -23,7 +23,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(containers, "text_of", text_of)
     monkeypatch.setattr(containers, "CGROUP", tmp_path / "sys")
-    monkeypatch.setattr(containers, "docker_processes", lambda: {ID: [41, 42]})
+    monkeypatch.setattr(containers.DockerIndex, "read", lambda _: {ID: [41, 42]})
     monkeypatch.setattr(containers, "network_bytes", lambda _: (1000, 2000))
     return tmp_path
 

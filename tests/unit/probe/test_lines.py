@@ -15,7 +15,7 @@ from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostRe
 
 def test_a_whole_line_becomes_a_reading() -> None:
     line = {
-        "v": 1,
+        "v": 2,
         "at": 1_800_000_000.25,
         "host": {"cpu_pct": 12.5, "memory_used_mib": 900, "of_tomorrow": 1},
         "containers": {"abc": {"cpu_pct": 180.0, "processes": 3}},
@@ -53,7 +53,7 @@ def test_a_whole_line_becomes_a_reading() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "Traceback (most recent call last):", "[]", "3", '{"v": 1}', '{"v": 2, "at": 1}']
+    "line", ["", "Traceback (most recent call last):", "[]", "3", '{"v": 2}', '{"v": 1, "at": 1}']
 )
 def test_what_is_no_report_is_no_reading(line: str) -> None:
     assert reading_of(line) is None
@@ -73,4 +73,4 @@ def test_what_is_no_report_is_no_reading(line: str) -> None:
     )
 )
 def test_no_line_breaks_the_reader(found: dict[str, object]) -> None:
-    reading_of(json.dumps({"v": 1} | found))
+    reading_of(json.dumps({"v": 2} | found))
