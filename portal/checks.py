@@ -7,11 +7,14 @@ from django.core import checks
 from django.core.checks import CheckMessage, Tags
 from django.core.checks import register as register_check
 
+from cluster.probe.simulated import PROFILES, tidy
+
 
 def register() -> None:
     """Add the checks to Django's."""
     register_check(process_runtime_is_for_one, Tags.security, deploy=True)
     register_check(signup_is_closed, Tags.security, deploy=True)
+    register_check(simulated_machine_is_known)
 
 
 def process_runtime_is_for_one(**_: Any) -> list[CheckMessage]:
@@ -38,3 +41,19 @@ def signup_is_closed(**_: Any) -> list[CheckMessage]:
             id="portal.W002",
         )
     ]
+
+
+def simulated_machine_is_known(**_: Any) -> list[CheckMessage]:
+    """Refuse a simulated machine that nobody can simulate."""
+    name = settings.STARLING["SIMULATED_GPUS"]
+    try:
+        tidy(name or next(iter(PROFILES)))
+    except ValueError as error:
+        return [
+            checks.Error(
+                f"{error}.",
+                hint="Set STARLING_SIMULATED_GPUS to one of them, or leave it empty.",
+                id="portal.E001",
+            )
+        ]
+    return []

@@ -16,7 +16,11 @@ _SECTIONS: Final = {
 
 def site(request: HttpRequest) -> dict[str, Any]:
     """Return the site-wide facts that the base template shows."""
-    return {"signup_open": settings.SIGNUP_OPEN, "section": _section(request)}
+    return {
+        "signup_open": settings.SIGNUP_OPEN,
+        "section": _section(request),
+        "simulated_gpus": settings.STARLING["SIMULATED_GPUS"],
+    }
 
 
 def _section(request: HttpRequest) -> str:

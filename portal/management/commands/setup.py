@@ -5,12 +5,14 @@ import secrets
 import socket
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from cluster import services as cluster_services
 from cluster.errors import ClusterError
 from cluster.models import Host, HostMode
+from cluster.probe.simulated import PROFILES, tidy
 from jobs import services as job_services
 from jobs.errors import JobsError
 from jobs.models import Dataset, Job
@@ -19,6 +21,7 @@ from portal import example
 from portal.models import Role, User
 
 _PROCESSES = "process://local"
+_CORES_PER_GPU = 4
 _SAMPLES = {
     "digits": "1,797 handwritten digits of 8 by 8 pixels, as one CSV file (UCI, CC BY 4.0).",
 }
@@ -81,6 +84,17 @@ class Command(BaseCommand):
             cluster_services.host_test(host_id=host.pk, now=timezone.now())
         except ClusterError as error:
             raise CommandError(f"{error}. 'manage.py doctor' says more.") from error
+        self._simulate(host)
+
+    def _simulate(self, host: Host) -> None:
+        """Give a simulated machine the cores that such a machine has: its jobs only go slower."""
+        name = settings.STARLING["SIMULATED_GPUS"]
+        if host.url != _PROCESSES or not name:
+            return
+        machine = PROFILES[tidy(name)]
+        slots = sum(max(1, len(card.mig)) for card in machine.cards)
+        Host.objects.filter(pk=host.pk).update(cpu_millis=_CORES_PER_GPU * 1000 * slots)
+        self.stdout.write(f"Host {host.name} pretends to be {tidy(name)}; nothing of it is real")
 
 
 def _default_host(runtime: str) -> tuple[str, str]:
