@@ -248,7 +248,7 @@ STARLING: dict[str, Any] = {
     "PROCESS_RUNTIME": env.flag("STARLING_PROCESS_RUNTIME", default=False),
     # The image with Python in which the probe runs on container hosts.
     "PROBE_IMAGE": env.text("STARLING_PROBE_IMAGE", "starling/base:latest"),
-    # GPUs that are not there, for a laptop: a machine's name, as scripts/run --simulated-gpus takes.
+    # GPUs that are not there, for a laptop: a machine that cluster.probe.simulated knows.
     "SIMULATED_GPUS": env.text("STARLING_SIMULATED_GPUS"),
     # How long a host may be silent before what ran there is given up as lost.
     "HOST_LOST_S": env.integer("STARLING_HOST_LOST_S", 300, minimum=10),

@@ -1,4 +1,4 @@
-"""GPUs that are not there: their figures follow the jobs that hold them, and never pass for real."""
+"""GPUs that are not there: their figures follow the jobs that hold them."""
 
 from __future__ import annotations
 
