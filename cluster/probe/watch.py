@@ -36,7 +36,8 @@ class DriverWatch:
         self._command = list(command) or [sys.executable, "-m", "cluster.probe.gpus"]
         self._processes = ProcessIndex()
         self._lock = threading.Lock()
-        self._said: dict[str, Any] = {"gpus": [], "error": ""}
+        # Until the first word: no GPU listed is not the same as no GPU there.
+        self._said: dict[str, Any] = {"gpus": [], "error": "", "trouble": "starting"}
         self._topology: list[Any] | None = None
         self._asked_at: float | None = None
         self._place = ""
