@@ -87,7 +87,7 @@ def hosts_bound(packing: Packing, *, seconds: float = 5.0) -> int:
     proven = result.mip_dual_bound
     if proven is None or not math.isfinite(proven):
         return 0
-    return in_use + math.ceil(proven - _EPSILON)
+    return in_use + math.ceil(float(proven) - _EPSILON)
 
 
 def prices(packing: Packing, *, value: Floats | None = None, seconds: float = 0.5) -> Prices | None:

@@ -1,11 +1,13 @@
 """First fit: every request in queue order takes the first hosts that hold it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from cluster.core.placement.room import Room, shortage
 from cluster.core.resources import (
     ClusterSnapshot,
     Deferral,
+    HostState,
     Placement,
     Plan,
     ReplicaPlacement,
@@ -24,7 +26,7 @@ class FirstFit:
 
     def place(self, requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
         """Return the plan; see :class:`cluster.core.placement.problem.Placer`."""
-        rooms = [Room(host) for host in snapshot.hosts]
+        rooms = _Rooms(snapshot.hosts)
         placements: list[Placement] = []
         deferred: list[Deferral] = []
         for request in requests:
@@ -40,6 +42,32 @@ class FirstFit:
             else:
                 deferred.append(shortage(request, rooms))
         return Plan(placements=tuple(placements), deferred=tuple(deferred))
+
+
+class _Rooms(Sequence[Room]):
+    """The rooms of hosts, made when they are looked at: most plans look at few."""
+
+    def __init__(self, hosts: Sequence[HostState]) -> None:
+        self._hosts = hosts
+        self._made: list[Room] = []
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    @overload
+    def __getitem__(self, index: int) -> Room: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Room]: ...
+
+    def __getitem__(self, index: int | slice) -> Room | Sequence[Room]:
+        return list(self)[index] if isinstance(index, slice) else list(self)[index]
+
+    def __iter__(self) -> Iterator[Room]:
+        for row, host in enumerate(self._hosts):
+            if row == len(self._made):
+                self._made.append(Room(host))
+            yield self._made[row]
 
 
 def _gang(request: ResourceRequest, rooms: Sequence[Room]) -> tuple[ReplicaPlacement, ...]:

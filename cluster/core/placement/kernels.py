@@ -518,7 +518,7 @@ def fill_host(
 
 
 @compiled
-def repeat(host: int, other: int, classes: ClassArrays, solution: Solution) -> bool:
+def repeat(host: int, other: int, solution: Solution) -> bool:
     """Fill an untouched host exactly as an equal one was, if enough of each class is left."""
     used = solution.slots[host]
     enough = True
@@ -616,7 +616,7 @@ def decode(
         # The next host of this kind would be filled alike as long as no class runs out.
         while next_host[chosen] < kind_start[chosen + 1]:
             other = kind_hosts[next_host[chosen]]
-            if hosts.used[other] or not repeat(host, other, classes, solution):
+            if hosts.used[other] or not repeat(host, other, solution):
                 break
             next_host[chosen] += 1
 
@@ -698,7 +698,9 @@ def place_in_order(
                     )
                     if mask < 0:
                         continue
-                    if rule == FIRST:
+                    # A host that is opened is the first in the order, whatever the rule.
+                    first_will_do = rule == FIRST or pass_ == 1
+                    if first_will_do:
                         score = -1e299
                     elif rule == RANDOM:
                         score = draw(state)
@@ -709,7 +711,7 @@ def place_in_order(
                     if score < best_score:
                         best_score = score
                         best = host
-                    if rule == FIRST:
+                    if first_will_do:
                         break
             if best < 0:
                 break
@@ -748,18 +750,100 @@ def rule_score(
     memory_total = max(hosts.total[host, 1], 1)
     gpu_total = max(hosts.total[host, 2], 1)
     gpu_wanted = classes.gpus[class_] * classes.share[class_]
-    if rule == BEST or rule == WORST:
+    if rule in {BEST, WORST}:
         left = (solution.cpu[host] - classes.cpu[class_]) / cpu_total
         left += (solution.memory[host] - classes.memory[class_]) / memory_total
         left += (gpu_free - gpu_wanted) / gpu_total
-        return left if rule == BEST else -left
+        return float(left if rule == BEST else -left)
     if rule == DOT:
         along = classes.cpu[class_] / cpu_total * (solution.cpu[host] / cpu_total)
         along += classes.memory[class_] / memory_total * (solution.memory[host] / memory_total)
         along += gpu_wanted / gpu_total * (gpu_free / gpu_total)
-        return -along
+        return float(-along)
     before = cost_of(host, hosts, classes, solution, terms)
     place_one(host, class_, hosts, classes, solution)
     after = cost_of(host, hosts, classes, solution, terms)
     remove_one(host, class_, mask, classes, solution)
     return after - before
+
+
+@compiled
+def replicas_of(
+    request_class: Ints, replicas: Ints, first: Ints, requests: Ints, count: int
+) -> tuple[Ints, Ints]:
+    """Return the places of the requests' replicas, class after class, and where each begins."""
+    start = np.zeros(count + 1, np.int64)
+    for request in requests:
+        start[request_class[request] + 1] += replicas[request]
+    for class_ in range(count):
+        start[class_ + 1] += start[class_]
+    at = start[:-1].copy()
+    place = np.empty(start[-1], np.int64)
+    for request in requests:
+        class_ = request_class[request]
+        for rank in range(replicas[request]):
+            place[at[class_]] = first[request] + rank
+            at[class_] += 1
+    return place, start
+
+
+@compiled
+def hand_out(
+    place: Ints,
+    start: Ints,
+    slots: Ints,
+    slot_class: Ints,
+    slot_mask: Ints,
+    slot_count: Ints,
+    place_host: Ints,
+    place_mask: Ints,
+) -> None:
+    """Give what lies in the slots to the replicas of each class, in their order."""
+    at = start[:-1].copy()
+    for host in range(len(slots)):
+        for slot in range(slots[host]):
+            class_ = slot_class[host, slot]
+            for _ in range(slot_count[host, slot]):
+                place_host[place[at[class_]]] = host
+                place_mask[place[at[class_]]] = slot_mask[host, slot]
+                at[class_] += 1
+
+
+@compiled
+def replay(
+    request_class: Ints,
+    first: Ints,
+    place_host: Ints,
+    place_mask: Ints,
+    classes: ClassArrays,
+    solution: Solution,
+) -> None:
+    """Put every placed replica where it lies."""
+    for request in range(len(request_class)):
+        class_ = request_class[request]
+        for place in range(first[request], first[request + 1]):
+            host = place_host[place]
+            if host < 0:
+                continue
+            solution.cpu[host] -= classes.cpu[class_]
+            solution.memory[host] -= classes.memory[class_]
+            take(
+                classes.share[class_],
+                classes.gpu_memory[class_],
+                place_mask[place],
+                1,
+                solution.share,
+                solution.gpu_memory,
+                host,
+            )
+            solution.slots[host] = put(
+                solution.slot_class,
+                solution.slot_mask,
+                solution.slot_count,
+                host,
+                solution.slots[host],
+                class_,
+                place_mask[place],
+                1,
+            )
+            solution.unplaced[class_] -= 1

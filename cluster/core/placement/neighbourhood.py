@@ -253,7 +253,6 @@ def improve(
             if not known:
                 chosen[n] = host
                 n += 1
-        offered = n
         if n == 0 or draw(state) < moves.swap:
             kind = int(draw(state) * kinds)
             if idle_count[kind] > 0:

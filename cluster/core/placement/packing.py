@@ -73,6 +73,7 @@ class Packing:
         request_class: Class of each request, [N].
         replicas: Replicas of each request, [N].
         kinds: For each kind its hosts, in the snapshot's order.
+        gpu_memory_total: Memory of each GPU, claimed or not, in MiB, [H, G]; -1 for no GPU.
     """
 
     requests: Sequence[ResourceRequest]
@@ -82,6 +83,7 @@ class Packing:
     request_class: Ints
     replicas: Ints
     kinds: tuple[Ints, ...]
+    gpu_memory_total: Ints
 
     @property
     def counts(self) -> Ints:
@@ -126,6 +128,7 @@ def pack(requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Pack
         request_class=request_class,
         replicas=np.array([request.replicas for request in requests], dtype=np.int64),
         kinds=kinds,
+        gpu_memory_total=_gpu_memory(snapshot.hosts, host.share.shape[1]),
     )
 
 
@@ -252,6 +255,14 @@ def _host_arrays(
         zone=zone,
         total=total,
     )
+
+
+def _gpu_memory(hosts: Sequence[HostState], width: int) -> Ints:
+    total = np.full((len(hosts), width), -1, np.int64)
+    for row, host in enumerate(hosts):
+        for index, gpu in enumerate(host.gpus):
+            total[row, index] = gpu.memory_total_mib
+    return total
 
 
 def _free(host: HostState, amount: int) -> int:

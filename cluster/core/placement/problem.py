@@ -14,7 +14,10 @@ class Placer(Protocol):
     A student can write one in a file and compare it with ours.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return the name that tables and pages show."""
+        ...
 
     def place(self, requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
         """Return a plan in which every request is either placed whole or deferred with a reason.
@@ -68,3 +71,15 @@ _WEIGHTS = {
     Objective.GPU: ObjectiveWeights(),
     Objective.MOVE: ObjectiveWeights(move=1.0),
 }
+
+
+def weights_of(objective: Objective | ObjectiveWeights) -> ObjectiveWeights:
+    """Return the weights of an objective given by name or by its weights."""
+    if isinstance(objective, ObjectiveWeights):
+        return objective
+    return ObjectiveWeights.of(objective)
+
+
+def objective_name(objective: Objective | ObjectiveWeights) -> str:
+    """Return the name that reports show."""
+    return objective.value if isinstance(objective, Objective) else "weighted"

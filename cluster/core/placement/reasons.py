@@ -1,0 +1,264 @@
+"""Why a request was not placed: the constraint that binds, once per class of equal requests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.core.placement.kernels import Solution
+from cluster.core.placement.packing import Ints, Packing
+from cluster.core.resources import (
+    WHOLE_GPU_MILLI,
+    Constraint,
+    Deferral,
+    ResourceRequest,
+    Spread,
+)
+
+Truths = NDArray[np.bool_]
+
+
+class _Shape(NamedTuple):
+    """What, beside the class, decides why a request waits."""
+
+    class_: int
+    replicas: int
+    spread: Spread
+    same_zone: bool
+    label: str
+
+
+@dataclass
+class Reasons:
+    """Answers for one plan; equal requests share an answer.
+
+    Args:
+        packing: The problem.
+        solution: What is left of the hosts once the plan is applied.
+    """
+
+    packing: Packing
+    solution: Solution
+    _known: dict[_Shape, Deferral] = field(default_factory=dict)
+
+    def why(self, request: int) -> Deferral:
+        """Return why the request of this number waits: the last filter that no host passes.
+
+        The filters are asked in the order in which a person would mend them: is there a host,
+        may the job go there, does it answer, has it the kind of GPU, then how much is free.
+        """
+        asked = self.packing.requests[request]
+        shape = _Shape(
+            int(self.packing.request_class[request]),
+            asked.replicas,
+            asked.spread,
+            asked.same_zone,
+            asked.anti_affinity,
+        )
+        if shape not in self._known:
+            self._known[shape] = self._find(asked, shape.class_)
+        return replace(self._known[shape], key=asked.key)
+
+    def _find(self, request: ResourceRequest, class_: int) -> Deferral:
+        hosts = self.packing.hosts
+        if not hosts:
+            return Deferral(
+                key=request.key,
+                constraint=Constraint.NO_HOST,
+                text="No host is registered yet. An admin can add one.",
+                ever=False,
+            )
+        allowed = np.array(
+            [
+                (request.hosts_allowed is None or host.name in request.hosts_allowed)
+                and host.name not in request.hosts_excluded
+                for host in hosts
+            ]
+        )
+        if not allowed.any():
+            return Deferral(
+                key=request.key,
+                constraint=Constraint.NOT_ALLOWED,
+                text="No host may run this environment.",
+                ever=False,
+                evidence={"hosts": len(hosts)},
+            )
+        up = allowed & np.array([host.schedulable for host in hosts])
+        ever = self._holds(request, class_, allowed)
+        if not up.any() or (ever and not self._holds(request, class_, up)):
+            down = [host for host, fine in zip(hosts, allowed & ~up, strict=True) if fine]
+            reasons = sorted({host.reason for host in down if host.reason})
+            return Deferral(
+                key=request.key,
+                constraint=Constraint.HOSTS_DOWN,
+                text="The hosts that could hold it take no work at the moment: "
+                + ("; ".join(reasons) or "nobody says why")
+                + ".",
+                ever=ever,
+                evidence={"hosts": int(allowed.sum()), "hosts_up": int(up.sum())},
+            )
+        constraint, text, evidence = self._short(request, class_, np.flatnonzero(up))
+        return Deferral(
+            key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
+        )
+
+    def _holds(self, request: ResourceRequest, class_: int, among: Truths) -> bool:
+        """Return whether these hosts could hold the whole gang when nothing else ran on them."""
+        packing = self.packing
+        each = np.where(among, request.replicas, 0)
+        for column, size in ((0, request.cpu_millis), (1, request.memory_mib)):
+            if size:
+                each = np.minimum(each, packing.host.total[:, column] // size)
+        if request.gpus:
+            suits = self._of_model(class_) & (
+                packing.gpu_memory_total >= (request.gpu_memory_mib or 0)
+            )
+            per_gpu = np.full(suits.shape, WHOLE_GPU_MILLI // request.share_milli)
+            if not request.whole_gpus and request.gpu_memory_mib:
+                per_gpu = np.minimum(per_gpu, packing.gpu_memory_total // request.gpu_memory_mib)
+            places = np.where(suits, np.minimum(per_gpu, request.replicas), 0)
+            # Replicas of one gang need distinct GPUs each: a bound that is exact for one or all.
+            enough = suits.sum(axis=1) >= request.gpus
+            each = np.where(enough, np.minimum(each, places.sum(axis=1) // request.gpus), 0)
+        if request.spread is Spread.PACK:
+            return bool((each >= request.replicas).any())
+        if request.spread is Spread.SPREAD:
+            each = np.minimum(each, 1)
+        if request.same_zone:
+            by_zone = np.bincount(packing.host.zone, weights=each)
+            return bool((by_zone >= request.replicas).any())
+        return bool(each.sum() >= request.replicas)
+
+    def _of_model(self, class_: int) -> Truths:
+        model = self.packing.host.model
+        accepts = self.packing.classes.accepts[class_]
+        if not len(accepts):
+            return np.zeros(model.shape, bool)
+        suits: Truths = (model >= 0) & (accepts[np.maximum(model, 0)] > 0)
+        return suits
+
+    def _short(
+        self, request: ResourceRequest, class_: int, up: Ints
+    ) -> tuple[Constraint, str, dict[str, int | str]]:
+        if request.gpus:
+            found = self._gpu_short(request, class_, up)
+            if found is not None:
+                return found
+        for constraint, asked, free in (
+            (Constraint.CPU, request.cpu_millis, int(self.solution.cpu[up].max())),
+            (Constraint.MEMORY, request.memory_mib, int(self.solution.memory[up].max())),
+        ):
+            if asked > free:
+                return _amount(constraint, asked, free)
+        return self._shape_short(request)
+
+    def _shape_short(
+        self, request: ResourceRequest
+    ) -> tuple[Constraint, str, dict[str, int | str]]:
+        needs = (
+            f"{request.cpu_millis / 1000:g} cores, {request.memory_mib} MiB"
+            f"{f' and {request.gpus} GPU(s)' if request.gpus else ''}"
+        )
+        evidence: dict[str, int | str] = {"replicas": request.replicas}
+        if request.anti_affinity:
+            return (
+                Constraint.ANTI_AFFINITY,
+                f"Every host with {needs} free holds another of {request.anti_affinity!r}.",
+                evidence | {"label": request.anti_affinity},
+            )
+        if request.replicas > 1 and request.spread is Spread.SPREAD:
+            return (
+                Constraint.SPREAD,
+                f"Needs {needs} free on {request.replicas} different hosts at once.",
+                evidence,
+            )
+        if request.replicas > 1 and request.spread is Spread.PACK:
+            return (
+                Constraint.SPREAD,
+                f"Needs {request.replicas} times {needs} free on one host.",
+                evidence,
+            )
+        if request.replicas > 1 and request.same_zone:
+            return (
+                Constraint.ZONE,
+                f"Needs {request.replicas} times {needs} free within one zone.",
+                evidence,
+            )
+        return (
+            Constraint.GPU if request.gpus else Constraint.CPU,
+            f"No host has everything free at once for {request.replicas} replica(s): {needs}.",
+            evidence,
+        )
+
+    def _gpu_short(
+        self, request: ResourceRequest, class_: int, up: Ints
+    ) -> tuple[Constraint, str, dict[str, int | str]] | None:
+        """Return what is wrong about the GPUs alone, or ``None`` when some host has enough."""
+        of_model = self._of_model(class_)[up]
+        if not of_model.any() and (request.gpu_model or request.gpu_models):
+            asked = request.gpu_model or " or ".join(sorted(request.gpu_models))
+            return (
+                Constraint.GPU_MODEL,
+                f"No host that is up has a GPU of model {asked!r}.",
+                {"asked": asked},
+            )
+        free = (
+            of_model
+            & (self.solution.share[up] >= request.share_milli)
+            & (self.solution.gpu_memory[up] >= (request.gpu_memory_mib or 0))
+        )
+        most_free = int(free.sum(axis=1).max())
+        if most_free >= request.gpus:
+            return None
+        healthy = int((of_model & (self.packing.host.share[up] >= 0)).sum(axis=1).max())
+        present = int(of_model.sum(axis=1).max())
+        evidence: dict[str, int | str] = {"asked": request.gpus, "free_on_one_host": most_free}
+        if present >= request.gpus > healthy:
+            return (
+                Constraint.GPU_HEALTH,
+                f"Needs {request.gpus} GPU(s) on one host; some there take no work at the moment.",
+                evidence,
+            )
+        return _gpu_amount(request, most_free, evidence)
+
+
+def _amount(
+    constraint: Constraint, asked: int, free: int
+) -> tuple[Constraint, str, dict[str, int | str]]:
+    if constraint is Constraint.CPU:
+        text = f"Needs {asked / 1000:g} cores on one host; at most {free / 1000:g} are free on one."
+        return constraint, text, {"asked_millis": asked, "free_millis": free}
+    text = f"Needs {asked} MiB of memory on one host; at most {free} MiB are free on one."
+    return constraint, text, {"asked_mib": asked, "free_mib": free}
+
+
+def _gpu_amount(
+    request: ResourceRequest, most_free: int, evidence: dict[str, int | str]
+) -> tuple[Constraint, str, dict[str, int | str]]:
+    if request.whole_gpus and not request.gpu_memory_mib:
+        return (
+            Constraint.GPU,
+            f"Needs {request.gpus} free GPU(s) on one host; at most {most_free} are free on one.",
+            evidence,
+        )
+    if request.gpu_share_milli is not None and not request.whole_gpus:
+        share_pct = request.share_milli / 10
+        return (
+            Constraint.GPU_SHARE,
+            f"Needs {request.gpus} GPU(s) with {share_pct:g} % free each on one host.",
+            evidence | {"asked_milli": request.share_milli},
+        )
+    memory = request.gpu_memory_mib or 0
+    return (
+        Constraint.GPU_MEMORY,
+        f"Needs {request.gpus} GPU(s) with {memory} MiB free each on one host.",
+        evidence | {"asked_mib": memory},
+    )
+
+
+def deferrals(packing: Packing, solution: Solution, waiting: Sequence[int]) -> tuple[Deferral, ...]:
+    """Return why each of the requests with these numbers waits."""
+    reasons = Reasons(packing, solution)
+    return tuple(reasons.why(request) for request in waiting)
