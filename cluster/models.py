@@ -67,6 +67,12 @@ class Host(models.Model):
     )
     probed_at = models.DateTimeField(null=True, blank=True, editable=False)
     probe_text = models.CharField(max_length=500, blank=True, editable=False)
+    gpu_links = models.JSONField(
+        default=list,
+        blank=True,
+        editable=False,
+        help_text="how its GPUs are joined: [uuid, uuid, kind, NVLinks]",
+    )
     is_simulated = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -100,6 +106,12 @@ class Gpu(models.Model):
         max_length=16, choices=[(h.value, h.value) for h in GpuHealth], default=GpuHealth.OK
     )
     health_text = models.CharField(max_length=500, blank=True)
+    health_memory = models.JSONField(
+        default=dict, blank=True, editable=False, help_text="see cluster.core.policy.gpu_state"
+    )
+    parent_uuid = models.CharField(
+        max_length=80, blank=True, editable=False, help_text="of a MIG slice: its GPU"
+    )
     is_enabled = models.BooleanField(default=True, help_text="unset to keep jobs off this GPU")
     is_simulated = models.BooleanField(default=False, editable=False)
     reported_at = models.DateTimeField(null=True, blank=True)
@@ -111,6 +123,24 @@ class Gpu(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} {self.uuid}"
+
+
+class GpuHealthEvent(models.Model):
+    """One change of what a GPU may be used for, with what was found and what to do."""
+
+    gpu = models.ForeignKey(Gpu, on_delete=models.CASCADE, related_name="health_events")
+    at = models.DateTimeField()
+    health = models.CharField(max_length=16, choices=[(h.value, h.value) for h in GpuHealth])
+    faults = models.JSONField(default=list)
+    text = models.CharField(max_length=500, blank=True)
+    advice = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["gpu", "-at"])]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_id} {self.health} at {self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class AllocationState(models.TextChoices):

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 
+from cluster.core.policy.gpu_state import FAULTS, Fault, held_faults, memory_from_json
 from cluster.core.resources import (
     ClusterSnapshot,
     GpuHealth,
@@ -20,14 +21,15 @@ from cluster.models import (
     AllocationState,
     Gpu,
     GpuClaim,
+    GpuHealthEvent,
     Host,
     HostConnection,
     HostMode,
     capacity,
 )
 
-#: A GPU that nobody has read for this long takes no new work.
-STALE_AFTER: Final = timedelta(seconds=15)
+#: A GPU that nobody has read for this long takes no new work; three reports are missing then.
+STALE_AFTER: Final = timedelta(seconds=10)
 _CLAIMING = (AllocationState.HELD, AllocationState.QUARANTINED)
 
 
@@ -87,11 +89,37 @@ def gpu_health(gpu: Gpu, *, now: datetime) -> tuple[GpuHealth, str]:
     """Return a GPU's health now and why; a GPU that is not reported any more is stale."""
     if not gpu.is_enabled:
         return GpuHealth.DRAINING, "switched off by an admin"
-    if gpu.health == GpuHealth.QUARANTINED:
-        return GpuHealth.QUARANTINED, gpu.health_text
+    if gpu.health in {GpuHealth.QUARANTINED, GpuHealth.STALE}:
+        return GpuHealth(gpu.health), gpu.health_text
     if gpu.reported_at is None or now - gpu.reported_at > STALE_AFTER:
         return GpuHealth.STALE, "not reported for a while"
     return GpuHealth(gpu.health), gpu.health_text
+
+
+def gpu_findings(gpu: Gpu, *, now: datetime) -> list[dict[str, str]]:
+    """Return what is wrong with a GPU now, the worst first, each with what to do about it."""
+    found = [
+        {
+            "fault": fault.value,
+            "health": FAULTS[fault].health.value,
+            "text": text,
+            "advice": FAULTS[fault].advice,
+        }
+        for fault, text in held_faults(memory_from_json(gpu.health_memory))
+    ]
+    health, text = gpu_health(gpu, now=now)
+    if not gpu.is_enabled:
+        advice = "Switch it on when jobs may have it again."
+        found.insert(0, {"fault": "off", "health": health.value, "text": text, "advice": advice})
+    elif health is GpuHealth.STALE and gpu.health != GpuHealth.STALE:
+        advice = FAULTS[Fault.SILENT].advice
+        found.insert(0, {"fault": "silent", "health": health.value, "text": text, "advice": advice})
+    return found
+
+
+def gpu_events(gpu: Gpu, *, limit: int = 50) -> QuerySet[GpuHealthEvent]:
+    """Return the last changes of a GPU's health, newest first."""
+    return gpu.health_events.all()[:limit]
 
 
 def _gpu_state(gpu: Gpu, claims: list[GpuClaim], *, now: datetime) -> GpuState:

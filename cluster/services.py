@@ -12,7 +12,6 @@ from django.db import transaction
 from django.db.models import Sum
 
 from cluster.adapters import registry
-from cluster.core.resources import GPU_FIELDS, GpuHealth, GpuReading, HostReading
 from cluster.errors import ClusterError, HostInUseError, HostRefusedError, NoRoomError
 from cluster.models import (
     Allocation,
@@ -176,54 +175,6 @@ def host_remove(*, host_id: int, is_gone: bool = False) -> None:
 
 
 @transaction.atomic
-def probe_report(*, host_name: str, reading: HostReading, now: datetime) -> None:
-    """Store what a probe saw of its host and GPUs; unknown GPUs become rows, known ones move."""
-    host = Host.objects.filter(name=host_name).first()
-    if host is None:
-        return
-    Host.objects.filter(pk=host.pk).update(
-        probed_at=now, probe_text=reading.gpu_error[:500], is_simulated=reading.simulated
-    )
-    for gpu in reading.gpus:
-        _gpu_report(host, gpu, simulated=reading.simulated, now=now)
-
-
-def _gpu_report(host: Host, reading: GpuReading, *, simulated: bool, now: datetime) -> None:
-    health, text = _health_of(reading)
-    values: dict[str, Any] = {
-        "host": host,
-        "model": reading.model,
-        "index": reading.index,
-        "is_simulated": simulated,
-        "last_reading": _last_reading(reading),
-        "health": health,
-        "health_text": text,
-    }
-    if not reading.lost:
-        values["reported_at"] = now
-    if reading.memory_total_mib:
-        values["memory_total_mib"] = reading.memory_total_mib
-    updated = Gpu.objects.filter(uuid=reading.uuid).update(**values)
-    if not updated and reading.memory_total_mib:
-        Gpu.objects.create(uuid=reading.uuid, **values)
-
-
-def _health_of(reading: GpuReading) -> tuple[GpuHealth, str]:
-    if reading.lost:
-        return GpuHealth.QUARANTINED, "the driver has lost this GPU"
-    if "" in reading.processes:
-        return GpuHealth.DRAINING, "used by a program that is not a job"
-    return GpuHealth.OK, ""
-
-
-def _last_reading(reading: GpuReading) -> dict[str, Any]:
-    values = {name: getattr(reading, name) for name in GPU_FIELDS}
-    return {name: value for name, value in values.items() if value is not None} | (
-        {"why": dict(reading.why)} if reading.why else {}
-    )
-
-
-@transaction.atomic
 def allocation_create(
     *,
     holder: UUID,
@@ -256,6 +207,8 @@ def allocation_create(
     allocation = Allocation.objects.create(
         holder=holder, host=host, cpu_millis=cpu_millis, memory_mib=memory_mib, created_at=now
     )
+    # In one order, whatever the program's is: others lock several GPUs at once too.
+    list(Gpu.objects.select_for_update().filter(uuid__in=[uuid for uuid, _ in gpus]).order_by("pk"))
     for position, (uuid, amount) in enumerate(gpus):
         _gpu_claim(allocation, uuid, amount, position=position, now=now)
     return allocation

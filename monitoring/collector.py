@@ -18,7 +18,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError, close_old_connections
 from django.utils import timezone
 
-from cluster import services as cluster_services
+from cluster import health
 from cluster.adapters import registry
 from cluster.core.resources import (
     CONTAINER_FIELDS,
@@ -230,8 +230,13 @@ class HostFollower:
         """Store one reading of a host, its GPUs and containers, and tell who watches."""
         now = timezone.now()
         if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY:
-            cluster_services.probe_report(host_name=self._host.name, reading=reading, now=now)
             self._containers = selectors.running_containers(self._host.name)
+            report = health.HostReport(
+                host_name=self._host.name,
+                reading=reading,
+                containers=frozenset(self._containers),
+            )
+            health.probe_reports([report], now=now)
             self._reported_at = now
             if not self._still_wanted():
                 raise ClusterError(f"{self._host.name} is gone")

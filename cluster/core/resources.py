@@ -137,7 +137,7 @@ class HostReading:
             ``hang``, ``crash``, ``mismatch``, ``permission``, ``driver``, ``released``.
         boot: Changes with every start of the machine.
         topology: How its GPUs are joined; ``None`` in most seconds, since it rarely changes.
-        pci_gpus: NVIDIA GPUs on the bus, whatever the driver says; told as seldom.
+        pci_gpus: NVIDIA GPUs on the bus, whatever the driver says.
     """
 
     observed_at: datetime

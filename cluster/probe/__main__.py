@@ -20,6 +20,8 @@ from cluster.probe import containers, host, simulated, watch
 #: Version of the lines: whoever reads them understands one.
 VERSION = 2
 PERIOD_S = 1.0
+#: How seldom the bus is looked at.
+BUS_PERIODS = 60
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NVIDIA = "0x10de"
 #: The classes of devices that are GPUs: with a display, and without.
@@ -48,7 +50,7 @@ def main() -> None:
     )
     gpus = gpu_source(arguments)
     boot = host.text_of(_BOOT).strip()
-    lines = 0
+    lines = on_bus = 0
     while not (arguments.once and lines >= 2):
         began = time.monotonic()
         uses = container_meter.read()
@@ -60,9 +62,9 @@ def main() -> None:
             "containers": uses,
             **gpus(uses),
         }
-        if lines % 60 == 0:
-            report["pci_gpus"] = gpus_on_the_bus(arguments.pci)
-        say(report)
+        if lines % BUS_PERIODS == 0:
+            on_bus = gpus_on_the_bus(arguments.pci)
+        say(report | {"pci_gpus": on_bus})
         lines += 1
         time.sleep(max(0.01, arguments.period - (time.monotonic() - began)))
     # A driver call that hangs must not keep the program.

@@ -298,15 +298,15 @@ def classify(
     rules = settings or HealthSettings()
     seen, memory = _faults_of(memory, observation, rules)
     memory = _hold(memory, seen, observation, rules)
-    findings = tuple(
-        Finding(fault=Fault(name), text=text)
-        for name, text in sorted(
-            memory.held.items(),
-            key=lambda item: (-SEVERITY.index(FAULTS[Fault(item[0])].health), item[0]),
-        )
-    )
+    findings = tuple(Finding(fault=fault, text=text) for fault, text in held_faults(memory))
     health = findings[0].health if findings else GpuHealth.OK
     return Health(health=health, findings=findings, memory=memory)
+
+
+def held_faults(memory: HealthMemory) -> list[tuple[Fault, str]]:
+    """Return the faults that hold, each with its words, the worst first."""
+    held = [(Fault(name), text) for name, text in memory.held.items()]
+    return sorted(held, key=lambda one: (-SEVERITY.index(FAULTS[one[0]].health), one[0]))
 
 
 def cleared(memory: HealthMemory) -> HealthMemory:
@@ -506,7 +506,8 @@ def _hold(
     for name, text in memory.held.items():
         fault = Fault(name)
         quiet = memory.calm.get(name, 0) + int(looked or fault in _ABOUT_LOOKING)
-        if fault in seen:
+        # One reason why nothing could be read replaces another.
+        if fault in seen or (fault in _ABOUT_LOOKING and seen.keys() & _UNREAD):
             continue
         if FAULTS[fault].sticky or quiet < _calm_needed(fault, rules):
             held[name], calm[name] = text, quiet
@@ -519,6 +520,8 @@ def _hold(
 
 #: Faults of the looking itself: another one of them, or a good look, ends them.
 _ABOUT_LOOKING: Final = frozenset({Fault.SILENT, Fault.RELEASED, Fault.MISMATCH})
+
+_UNREAD: Final = _ABOUT_LOOKING | {Fault.LOST, Fault.MISSING}
 
 
 def _calm_needed(fault: Fault, rules: HealthSettings) -> int:

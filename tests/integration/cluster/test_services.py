@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cluster import leases, selectors, services
 from cluster.adapters import registry
-from cluster.core.resources import GpuReading, GpuUuid, HostReading
 from cluster.errors import HostInUseError, HostRefusedError, HostUnreachableError, NoRoomError
 from cluster.models import (
     Allocation,
@@ -270,65 +269,6 @@ class TestClaims:
             assert state.cpu_free_millis >= 0
             assert sum(row.memory_mib for row in active) <= gpu.memory_total_mib
             assert len(active) == 1 or not any(row.exclusive for row in active)
-
-
-class TestReadings:
-    def reading(self, *gpus: GpuReading, **values: Any) -> HostReading:
-        return HostReading(
-            observed_at=values.pop("now"), gpus=tuple(gpus), simulated=False, **values
-        )
-
-    def gpu(self, uuid: str = "GPU-a", **values: Any) -> GpuReading:
-        base: dict[str, Any] = {"model": "T", "index": 0, "memory_total_mib": 16_000}
-        return GpuReading(uuid=GpuUuid(uuid), **(base | values))
-
-    def test_gpus_are_known_by_uuid_whatever_their_order(self, now: datetime) -> None:
-        host = HostFactory()
-        for order in (("GPU-a", "GPU-b"), ("GPU-b", "GPU-a")):
-            gpus = [self.gpu(uuid, index=index) for index, uuid in enumerate(order)]
-            services.probe_report(
-                host_name=host.name, reading=self.reading(*gpus, now=now), now=now
-            )
-
-        assert dict(Gpu.objects.values_list("uuid", "index")) == {"GPU-a": 1, "GPU-b": 0}
-
-    def test_a_lost_gpu_takes_no_work_and_the_others_do(self, now: datetime) -> None:
-        host = HostFactory()
-        good, bad = self.gpu("GPU-a"), self.gpu("GPU-b", index=1)
-        services.probe_report(
-            host_name=host.name, reading=self.reading(good, bad, now=now), now=now
-        )
-        lost = self.gpu("GPU-b", index=1, lost=True, memory_total_mib=None)
-        services.probe_report(
-            host_name=host.name, reading=self.reading(good, lost, now=now), now=now
-        )
-
-        states = {gpu.uuid: gpu for gpu in selectors.cluster_snapshot(now=now).hosts[0].gpus}
-        assert states[GpuUuid("GPU-a")].free
-        assert not states[GpuUuid("GPU-b")].free
-        assert "lost" in states[GpuUuid("GPU-b")].reason
-
-    def test_a_gpu_that_a_stranger_uses_takes_no_work(self, now: datetime) -> None:
-        host = HostFactory()
-        used = self.gpu(processes={"": 500})
-        services.probe_report(host_name=host.name, reading=self.reading(used, now=now), now=now)
-
-        assert not selectors.cluster_snapshot(now=now).hosts[0].gpus[0].free
-
-    def test_a_gpu_nobody_reports_is_stale(self, now: datetime) -> None:
-        host = HostFactory(gpus=1)
-
-        fresh = selectors.cluster_snapshot(now=now).hosts[0].gpus[0]
-        later = selectors.cluster_snapshot(now=now + timedelta(minutes=1)).hosts[0].gpus[0]
-
-        assert fresh.free
-        assert not later.free
-        assert host.gpus.count() == 1
-
-    def test_a_reading_of_a_host_that_was_removed_is_dropped(self, now: datetime) -> None:
-        services.probe_report(host_name="gone", reading=self.reading(self.gpu(), now=now), now=now)
-
-        assert not Gpu.objects.exists()
 
 
 class TestLeases:

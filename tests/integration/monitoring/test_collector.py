@@ -171,7 +171,7 @@ def test_a_lost_gpu_keeps_its_row_and_takes_no_work(replica: Replica) -> None:
     record(host, reading(replica, gpu=lost))
 
     row = Gpu.objects.get(uuid="GPU-1")
-    assert row.health == "quarantined"
+    assert row.health == "stale"
     assert row.memory_total_mib == 15_360
 
 

@@ -1,0 +1,252 @@
+"""Takes what probes say of hosts and GPUs, and keeps what may be done with each GPU, and why."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Q
+
+from cluster.core.policy.gpu_state import (
+    FAULTS,
+    Health,
+    Observation,
+    classify,
+    cleared,
+    held_faults,
+    is_fresh,
+    memory_from_json,
+    memory_to_json,
+)
+from cluster.core.resources import (
+    GPU_FIELDS,
+    GPU_STATE_FIELDS,
+    GpuHealth,
+    GpuReading,
+    HostReading,
+)
+from cluster.models import Gpu, GpuClaim, GpuHealthEvent, Host
+
+logger = logging.getLogger(__name__)
+
+_KEPT: Final = GPU_FIELDS + GPU_STATE_FIELDS
+_WRITTEN: Final = (
+    "host",
+    "model",
+    "index",
+    "memory_total_mib",
+    "is_simulated",
+    "parent_uuid",
+    "last_reading",
+    "reported_at",
+    "health",
+    "health_text",
+    "health_memory",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """What a probe saw of its host, and which containers there run jobs of ours."""
+
+    host_name: str
+    reading: HostReading
+    containers: frozenset[str] = frozenset()
+
+
+def probe_report(*, host_name: str, reading: HostReading, now: datetime) -> None:
+    """Store what one host's probe saw; see :func:`probe_reports`."""
+    probe_reports([HostReport(host_name=host_name, reading=reading)], now=now)
+
+
+@transaction.atomic
+def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> None:
+    """Store what the probes of several hosts saw, at the cost of a few statements.
+
+    Unknown GPUs become rows, known ones move; one that is not mentioned is judged by that. A host
+    that is not registered any more is left out.
+    """
+    hosts = {
+        host.name: host
+        for host in Host.objects.filter(name__in=[report.host_name for report in reports])
+    }
+    reports = [report for report in reports if report.host_name in hosts]
+    if not reports:
+        return
+    Host.objects.filter(pk__in=[host.pk for host in hosts.values()]).update(probed_at=now)
+    for report in reports:
+        _host_report(hosts[report.host_name], report.reading)
+    rows = _rows(hosts.values(), reports)
+    changed: list[Gpu] = []
+    events: list[tuple[Gpu, Health]] = []
+    for report in reports:
+        host = hosts[report.host_name]
+        for gpu, reading in _pairs(host, report.reading, rows):
+            health = _judge(gpu, report, reading, now=now)
+            if _apply(gpu, health) or gpu.pk is None:
+                events.append((gpu, health))
+            changed.append(gpu)
+    _store(changed, events, now=now)
+
+
+def _host_report(host: Host, reading: HostReading) -> None:
+    """Write what rarely changes of a host, where it did."""
+    values: dict[str, Any] = {
+        "probe_text": _host_words(reading)[:500],
+        "is_simulated": reading.simulated,
+    }
+    if reading.topology is not None:
+        values["gpu_links"] = [
+            [link.first, link.second, link.kind, link.links] for link in reading.topology
+        ]
+    new = {name: value for name, value in values.items() if getattr(host, name) != value}
+    if new:
+        Host.objects.filter(pk=host.pk).update(**new)
+
+
+def _host_words(reading: HostReading) -> str:
+    if reading.gpu_error or reading.pci_gpus is None or reading.gpu_trouble:
+        return reading.gpu_error
+    listed = sum(not gpu.parent and not gpu.lost for gpu in reading.gpus)
+    if reading.simulated or reading.pci_gpus <= listed:
+        return ""
+    return f"the bus has {reading.pci_gpus} NVIDIA GPUs, the driver lists {listed}"
+
+
+def _rows(hosts: Iterable[Host], reports: Sequence[HostReport]) -> dict[str, Gpu]:
+    """Return the GPUs of these hosts and readings, locked in one order, by UUID."""
+    uuids = [gpu.uuid for report in reports for gpu in report.reading.gpus]
+    wanted = Q(host__in=[host.pk for host in hosts]) | Q(uuid__in=uuids)
+    rows = Gpu.objects.select_for_update().filter(wanted).order_by("pk")
+    return {gpu.uuid: gpu for gpu in rows}
+
+
+def _pairs(
+    host: Host, reading: HostReading, rows: Mapping[str, Gpu]
+) -> list[tuple[Gpu, GpuReading | None]]:
+    """Return each GPU of a host with what was read of it, if it was mentioned."""
+    found: list[tuple[Gpu, GpuReading | None]] = []
+    for one in reading.gpus:
+        gpu = rows.get(one.uuid)
+        if gpu is None:
+            # Nobody can tell what such a GPU has: it is taken up when it can be read.
+            if not one.memory_total_mib or one.lost:
+                continue
+            gpu = Gpu(uuid=one.uuid, memory_total_mib=one.memory_total_mib)
+        gpu.host = host
+        gpu.is_simulated = reading.simulated
+        found.append((gpu, one))
+    mentioned = {one.uuid for one in reading.gpus}
+    unmentioned = [gpu for gpu in rows.values() if gpu.host_id == host.pk]
+    found += [
+        (gpu, None)
+        for gpu in unmentioned
+        if gpu.uuid not in mentioned and not _forgotten(gpu, reading)
+    ]
+    return found
+
+
+def _forgotten(gpu: Gpu, reading: HostReading) -> bool:
+    """Forget a simulated GPU, or a slice, that was given up on purpose and holds no job."""
+    parents = {one.uuid for one in reading.gpus if not one.lost}
+    given_up = (gpu.is_simulated and not reading.gpu_trouble) or gpu.parent_uuid in parents
+    if not given_up or GpuClaim.objects.filter(gpu=gpu, active=True).exists():
+        return False
+    GpuClaim.objects.filter(gpu=gpu).delete()
+    gpu.delete()
+    return True
+
+
+def _judge(gpu: Gpu, report: HostReport, reading: GpuReading | None, *, now: datetime) -> Health:
+    if reading is not None:
+        gpu.model, gpu.index = reading.model, reading.index
+        gpu.parent_uuid = reading.parent
+        gpu.last_reading = _last_reading(reading)
+        gpu.memory_total_mib = reading.memory_total_mib or gpu.memory_total_mib
+        if is_fresh(reading):
+            gpu.reported_at = now
+    observation = Observation(
+        at=report.reading.observed_at,
+        reading=reading,
+        trouble=report.reading.gpu_trouble,
+        trouble_text=report.reading.gpu_error,
+        boot=report.reading.boot,
+        containers=report.containers,
+    )
+    return classify(memory_from_json(gpu.health_memory), observation)
+
+
+def _apply(gpu: Gpu, health: Health) -> bool:
+    """Write a judgement down in the row; return whether it is another one than before."""
+    faults = set(memory_from_json(gpu.health_memory).held)
+    changed = gpu.health != health.health or faults != set(health.memory.held)
+    gpu.health = health.health
+    gpu.health_text = health.text[:500]
+    gpu.health_memory = memory_to_json(health.memory)
+    return changed
+
+
+def _store(gpus: list[Gpu], events: list[tuple[Gpu, Health]], *, now: datetime) -> None:
+    Gpu.objects.bulk_create(
+        gpus,
+        update_conflicts=True,
+        unique_fields=["uuid"],
+        update_fields=list(_WRITTEN),
+        batch_size=500,
+    )
+    if not events:
+        return
+    keys = dict(
+        Gpu.objects.filter(uuid__in=[gpu.uuid for gpu, _ in events]).values_list("uuid", "pk")
+    )
+    GpuHealthEvent.objects.bulk_create(
+        [
+            GpuHealthEvent(
+                gpu_id=keys[gpu.uuid],
+                at=now,
+                health=health.health,
+                faults=[finding.fault.value for finding in health.findings],
+                text=health.text[:500],
+                advice=health.advice[:500],
+            )
+            for gpu, health in events
+        ]
+    )
+    for gpu, health in events:
+        logger.info(
+            "GPU health changed",
+            extra={"gpu": gpu.uuid, "to": health.health.value, "why": health.text},
+        )
+
+
+def _last_reading(reading: GpuReading) -> dict[str, Any]:
+    values = {name: getattr(reading, name) for name in _KEPT}
+    found = {name: value for name, value in values.items() if value is not None}
+    if reading.why:
+        found["why"] = dict(reading.why)
+    if reading.processes:
+        found["processes"] = dict(reading.processes)
+    if reading.shares:
+        found["shares"] = dict(reading.shares)
+    return found
+
+
+@transaction.atomic
+def gpu_clear(*, gpu_id: int, now: datetime) -> None:
+    """Put a GPU back after an operator's word that its faults were mended.
+
+    A fault that is still there comes back with the next reading.
+    """
+    gpu = Gpu.objects.select_for_update().get(pk=gpu_id)
+    memory = cleared(memory_from_json(gpu.health_memory))
+    gpu.health_memory = memory_to_json(memory)
+    held = held_faults(memory)
+    gpu.health = FAULTS[held[0][0]].health if held else GpuHealth.OK
+    gpu.health_text = "; ".join(text for _, text in held)[:500]
+    # Saved and not updated in place, so that the audit sees who did it.
+    gpu.save(update_fields=["health", "health_text", "health_memory"])
+    GpuHealthEvent.objects.create(
+        gpu=gpu, at=now, health=gpu.health, text="put back by an operator"
+    )
