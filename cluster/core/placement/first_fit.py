@@ -61,7 +61,7 @@ class _Rooms(Sequence[Room]):
     def __getitem__(self, index: slice) -> Sequence[Room]: ...
 
     def __getitem__(self, index: int | slice) -> Room | Sequence[Room]:
-        return list(self)[index] if isinstance(index, slice) else list(self)[index]
+        return list(self)[index]
 
     def __iter__(self) -> Iterator[Room]:
         for row, host in enumerate(self._hosts):

@@ -4,12 +4,15 @@ A policy knows no placer: it is handed the function that places, and may call it
 likes. Times are seconds of any one clock, so that a database row and a simulated job serve.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from cluster.core.policy.claims import Held, with_claims, without_claims
 from cluster.core.resources import (
     ClusterSnapshot,
+    Placement,
     Plan,
     ReplicaPlacement,
     ResourceRequest,
@@ -17,6 +20,10 @@ from cluster.core.resources import (
 
 #: What a placer does, by its ``place`` method.
 Place = Callable[[Sequence[ResourceRequest], ClusterSnapshot], Plan]
+#: How often a backfill is tried anew without those that would delay the head of the queue.
+_ROUNDS: Final = 3
+#: How many of the head of the queue are shown at first where nobody may overtake.
+_HEAD: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Everything a policy decides on; ``waiting`` comes in the order of submission."""
+    """Everything a policy decides on; ``waiting`` is sorted by priority, then by submission."""
 
     waiting: Sequence[WaitingJob]
     running: Sequence[RunningJob]
@@ -61,5 +68,204 @@ class QueuePolicy(Protocol):
     name: str
 
     def plan(self, queue: Queue, place: Place) -> Plan:
-        """Return a plan in which every waiting job is either placed whole or deferred."""
+        """Return what is placed now, and the deferrals of what does not fit.
+
+        A job that is in neither waits for its turn: it would overtake another.
+        """
         ...
+
+
+class Greedy:
+    """Shows the whole queue in order; what fits now starts, and so may overtake what does not."""
+
+    name = "greedy"
+
+    def plan(self, queue: Queue, place: Place) -> Plan:
+        """Return the placer's own plan."""
+        return place([job.request for job in queue.waiting], queue.snapshot)
+
+
+class ShortestFirst:
+    """As :class:`Greedy`, but within a priority the shortest expected job comes first."""
+
+    name = "shortest"
+
+    def plan(self, queue: Queue, place: Place) -> Plan:
+        """Return the placer's own plan."""
+        ordered = sorted(queue.waiting, key=lambda job: (-job.priority, job.expected_s))
+        return place([job.request for job in ordered], queue.snapshot)
+
+
+class Fifo:
+    """Nobody overtakes: the first job that does not fit now holds up all behind it."""
+
+    name = "fifo"
+
+    def plan(self, queue: Queue, place: Place) -> Plan:
+        """Return a plan of the longest head of the queue that fits."""
+        placed, head = place_in_order([job.request for job in queue.waiting], queue.snapshot, place)
+        if head is None:
+            return placed
+        deferred = tuple(one for one in placed.deferred if one.key == head.key or not one.ever)
+        return Plan(placements=placed.placements, deferred=deferred, report=placed.report)
+
+
+class Easy:
+    """Backfills: others may overtake the head of the queue as long as they do not delay it.
+
+    The head has a reservation for the moment at which, as far as is known, enough will have
+    ended. Whoever ends before that moment may start; so may who leaves the head's room free.
+    """
+
+    name = "easy"
+
+    def plan(self, queue: Queue, place: Place) -> Plan:
+        """Return the head of the queue that fits, and the backfill behind it."""
+        requests = [job.request for job in queue.waiting]
+        first, head = place_in_order(requests, queue.snapshot, place)
+        if head is None:
+            return first
+        started = {placement.key for placement in first.placements}
+        position = next(row for row, request in enumerate(requests) if request.key == head.key)
+        behind = [job for job in queue.waiting[position + 1 :] if job.request.key not in started]
+        now = (
+            with_claims(queue.snapshot, _held(first.placements, requests))
+            if first.placements
+            else queue.snapshot
+        )
+        backfill = self._backfill(behind, head, _Later(queue, first, now), place)
+        return Plan(
+            placements=(*first.placements, *backfill.placements),
+            deferred=(*first.deferred, *backfill.deferred),
+            report=first.report,
+        )
+
+    def _backfill(
+        self, behind: Sequence[WaitingJob], head: ResourceRequest, later: "_Later", place: Place
+    ) -> Plan:
+        barred: set[str] = set()
+        reserved = None
+        plan = Plan()
+        for _ in range(_ROUNDS):
+            requests = [job.request for job in behind if job.request.key not in barred]
+            plan = place(requests, later.now) if requests else Plan()
+            if not plan.placements:
+                return plan
+            reserved = reserved or later.reservation(head, place)
+            if reserved is None:
+                return plan
+            late = _delaying(plan.placements, behind, head, reserved, place)
+            if not late:
+                return plan
+            barred |= late
+        kept = tuple(one for one in plan.placements if one.key not in barred)
+        return Plan(placements=kept, deferred=plan.deferred)
+
+
+def place_in_order(
+    requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot, place: Place
+) -> tuple[Plan, ResourceRequest | None]:
+    """Return a plan in which nobody overtakes, and the first request that has to wait.
+
+    Requests that no host can ever hold are passed over.
+    """
+    size = _HEAD
+    shown = list(requests[:size])
+    while True:
+        plan = place(shown, snapshot)
+        placed = {placement.key for placement in plan.placements}
+        never = {deferral.key for deferral in plan.deferred if not deferral.ever}
+        rows = [row for row, one in enumerate(shown) if one.key not in placed | never]
+        if not rows and size >= len(requests):
+            return plan, None
+        if not rows:
+            size *= 2
+            shown = list(requests[:size])
+            continue
+        head = shown[rows[0]]
+        before = {request.key for request in shown[: rows[0]]}
+        if placed <= before:
+            return plan, head
+        if rows[0] + 1 < len(shown):
+            # Whoever stands behind may have taken the head's place: ask again without them.
+            shown = shown[: rows[0] + 1]
+            continue
+        kept = tuple(one for one in plan.placements if one.key in before)
+        return Plan(placements=kept, deferred=plan.deferred, report=plan.report), head
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """When the head can start at the latest, and what the cluster looks like then."""
+
+    at_s: float
+    now_s: float
+    snapshot: ClusterSnapshot
+
+
+class _Later:
+    """The cluster at later moments, as running jobs are expected to end."""
+
+    def __init__(self, queue: Queue, started: Plan, now: ClusterSnapshot) -> None:
+        self.now = now
+        self._now_s = queue.now_s
+        jobs = {job.request.key: job for job in queue.waiting}
+        ends: list[tuple[float, Held]] = [
+            (max(job.expected_end_s, queue.now_s), (job.request, job.replicas))
+            for job in queue.running
+        ]
+        for placement in started.placements:
+            job = jobs[placement.key]
+            ends.append((queue.now_s + job.expected_s, (job.request, placement.replicas)))
+        self._ends = sorted(ends, key=lambda end: end[0])
+
+    def reservation(self, head: ResourceRequest, place: Place) -> _Reservation | None:
+        """Return when the head fits for the first time, ``None`` if all ends do not suffice."""
+
+        def fits(ended: int) -> bool:
+            return bool(place([head], self._after(ended)).placements)
+
+        count = len(self._ends)
+        ended = bisect_left(range(count), 1, key=lambda row: int(fits(row + 1))) + 1
+        if ended > count:
+            return None
+        return _Reservation(self._ends[ended - 1][0], self._now_s, self._after(ended))
+
+    def _after(self, ended: int) -> ClusterSnapshot:
+        return without_claims(self.now, (held for _, held in self._ends[:ended]))
+
+
+def _delaying(
+    placements: Sequence[Placement],
+    behind: Sequence[WaitingJob],
+    head: ResourceRequest,
+    reserved: _Reservation,
+    place: Place,
+) -> set[str]:
+    """Return the keys of those that would still run when the head starts, and take its room."""
+    jobs = {job.request.key: job for job in behind}
+    late: set[str] = set()
+    then = reserved.snapshot
+    for placement in placements:
+        job = jobs[placement.key]
+        if reserved.now_s + job.expected_s <= reserved.at_s:
+            continue
+        with_it = with_claims(then, [(job.request, placement.replicas)])
+        if place([head], with_it).placements:
+            then = with_it
+        else:
+            late.add(placement.key)
+    return late
+
+
+def _held(
+    placements: Sequence[Placement], requests: Sequence[ResourceRequest]
+) -> list[tuple[ResourceRequest, tuple[ReplicaPlacement, ...]]]:
+    by_key = {request.key: request for request in requests}
+    return [(by_key[one.key], one.replicas) for one in placements]
+
+
+#: By the name that a person gives.
+QUEUE_POLICIES: Final[dict[str, QueuePolicy]] = {
+    policy.name: policy for policy in (Greedy(), Fifo(), ShortestFirst(), Easy())
+}

@@ -1,12 +1,14 @@
 """What a simulation found: numbers, time series, and what happened to every job."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cluster.core.resources import ReplicaPlacement
 
 #: The most points of a time series.
 MAX_POINTS: Final = 500
@@ -25,6 +27,15 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A time in which a job ran in one place."""
+
+    started_s: float
+    ended_s: float
+    replicas: tuple[ReplicaPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """What happened to one job; seconds of the simulated clock.
 
@@ -34,6 +45,7 @@ class JobRecord:
         duration_s: How long it runs alone and undisturbed.
         busy_s: How long its attempts ran altogether.
         hosts: Where its last attempt ran.
+        spans: Every attempt, and of an elastic job every size, in order.
     """
 
     key: str
@@ -45,6 +57,7 @@ class JobRecord:
     busy_s: float = 0.0
     attempts: int = 0
     hosts: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
     owner: str = ""
 
     @property
@@ -92,6 +105,7 @@ class Series:
 
     Attributes:
         gpu_pct, cpu_pct, memory_pct: What is claimed of all hosts that are up.
+        gpu_busy_pct: What the jobs use of the GPUs, by their own utilisation alone.
         fragmentation_pct: GPU that is free but of no use to the workload's average job, of all
             GPU.
         power_w: Watts of all hosts that are up.
@@ -102,6 +116,7 @@ class Series:
     waiting: tuple[int, ...] = ()
     hosts_active: tuple[int, ...] = ()
     gpu_pct: tuple[float, ...] = ()
+    gpu_busy_pct: tuple[float, ...] = ()
     cpu_pct: tuple[float, ...] = ()
     memory_pct: tuple[float, ...] = ()
     fragmentation_pct: tuple[float, ...] = ()
@@ -116,6 +131,7 @@ class Report:
         makespan_s: From the first submission to the last end.
         gpu_pct, cpu_pct, memory_pct: Claimed share of the hosts that were up, mean over the
             makespan.
+        gpu_busy_pct: The same for what the jobs use of the GPUs.
         fragmentation_pct: Mean over the makespan; see :class:`Series`.
         energy_kwh: Of all hosts that were up.
         energy_active_kwh: The same if a host without a job drew nothing.
@@ -133,6 +149,7 @@ class Report:
     turnaround_s: Distribution = field(default_factory=Distribution)
     slowdown: Distribution = field(default_factory=Distribution)
     gpu_pct: float = 0.0
+    gpu_busy_pct: float = 0.0
     cpu_pct: float = 0.0
     memory_pct: float = 0.0
     fragmentation_pct: float = 0.0
@@ -166,6 +183,7 @@ class Report:
                 "gpus",
                 "makespan_s",
                 "gpu_pct",
+                "gpu_busy_pct",
                 "cpu_pct",
                 "memory_pct",
                 "fragmentation_pct",
@@ -182,6 +200,22 @@ class Report:
         if jobs:
             found["jobs"] = [_job_dict(job) for job in self.jobs]
         return found
+
+
+def summed_up(report: Report) -> Report:
+    """Return the report with what follows from its jobs."""
+    waits = [job.wait_s for job in report.jobs if job.wait_s is not None]
+    turnarounds = [job.turnaround_s for job in report.jobs if job.turnaround_s is not None]
+    slowdowns = [job.slowdown for job in report.jobs if job.slowdown is not None]
+    ends = [job.ended_s for job in report.jobs if job.ended_s is not None]
+    first_s = min((job.submitted_s for job in report.jobs), default=0.0)
+    return replace(
+        report,
+        makespan_s=max(ends, default=first_s) - first_s,
+        wait_s=Distribution.of(waits),
+        turnaround_s=Distribution.of(turnarounds),
+        slowdown=Distribution.of(slowdowns),
+    )
 
 
 def _job_dict(job: JobRecord) -> dict[str, Any]:

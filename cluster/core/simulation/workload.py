@@ -45,6 +45,15 @@ class WorkloadJob:
         """Return the job's id."""
         return self.request.key
 
+    @property
+    def expected_s(self) -> float:
+        """Return how long the queue takes it to run: its walltime, else its true duration."""
+        return self.duration_s if self.walltime_s is None else self.walltime_s
+
+    def scaling(self, workers: int) -> float:
+        """Return how much faster than one worker so many are."""
+        return workers / (1.0 + self.scaling_loss * (workers - 1))
+
 
 class HostChange(StrEnum):
     """What happens to a host."""
