@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from cluster.core.resources import WHOLE_GPU_MILLI
 from cluster.core.simulation.workload import WorkloadJob
 
 
@@ -20,7 +21,7 @@ class ByUtilization:
     """Slows all down alike once the sum ``U`` of what they use alone passes a whole GPU.
 
     ``speed = base - slope · max(0, U - 1)``, a fit over measured pairs; but never less than an
-    even share of the GPU's time. A job whose use is unknown counts as using all of it.
+    even share of the GPU's time. For what a job uses see :func:`utilization`.
     """
 
     base: float = 0.985
@@ -60,8 +61,14 @@ class PairTable:
 
 
 def utilization(job: WorkloadJob) -> float:
-    """Return what a job uses of a GPU when it is alone there, 0 to 1; unknown counts as 1."""
-    return 1.0 if job.gpu_utilization_pct is None else job.gpu_utilization_pct / 100.0
+    """Return what a job uses of a GPU when it is alone there, 0 to 1.
+
+    Where that is unknown the share that it states counts, and without one the whole GPU.
+    """
+    if job.gpu_utilization_pct is not None:
+        return job.gpu_utilization_pct / 100.0
+    stated = job.request.gpu_share_milli
+    return 1.0 if stated is None else stated / WHOLE_GPU_MILLI
 
 
 #: Board power by a part of the model's name, watts; the first that matches counts.

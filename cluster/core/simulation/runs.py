@@ -129,14 +129,10 @@ class Tenants:
         return [
             min(
                 1.0,
-                sum(map(_used, self._on_card.get((host.name, gpu.uuid), {}).values())),
+                sum(
+                    utilization(run.job)
+                    for run in self._on_card.get((host.name, gpu.uuid), {}).values()
+                ),
             )
             for gpu in host.gpus
         ]
-
-
-def _used(run: Run) -> float:
-    """Return what a run uses of a GPU; of a part of one no more than the part."""
-    request = run.job.request
-    part = 1.0 if request.gpu_share_milli is None else request.share_milli / 1000
-    return min(part, utilization(run.job))

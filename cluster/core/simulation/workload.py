@@ -19,7 +19,7 @@ class WorkloadJob:
             ``n / (1 + loss · (n - 1))`` times as fast as one.
         kind: The row of the pair table that stands for it; empty for none.
         gpu_utilization_pct: What it uses of each GPU when alone; ``None`` for unknown, which
-            counts as all of it.
+            counts as the share that it asks for.
         checkpoint_s: How often it saves what it has done; 0 for never, so that it starts anew
             when its host is lost.
         fails_after_s: After so much of its work each attempt fails; ``None`` for never.

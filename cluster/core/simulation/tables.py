@@ -1,0 +1,163 @@
+"""Tables from text: CSV rows and JSON objects by name, and one clear sentence for what is wrong."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cluster.core.errors import FileProblem
+
+#: More rows than any workload that is simulated in one go.
+MAX_ROWS: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; ``number`` is 1 for the first row of values. Empty cells are absent."""
+
+    file: str
+    number: int
+    cells: Mapping[str, Any]
+
+    def problem(self, column: str, sentence: str) -> FileProblem:
+        """Return the error that says what is wrong with a cell."""
+        return FileProblem(self.file, sentence, row=self.number, column=column)
+
+    def has(self, column: str) -> bool:
+        """Return whether there is a value."""
+        return self.cells.get(column) not in (None, "")
+
+    def text(self, column: str, default: str | None = None) -> str:
+        """Return a cell as text.
+
+        Raises:
+            FileProblem: If it is empty and there is no default.
+        """
+        if not self.has(column):
+            if default is None:
+                raise self.problem(column, "a value is missing")
+            return default
+        value = self.cells[column]
+        if isinstance(value, dict | list):
+            raise self.problem(column, f"expected one value, got {value!r}"[:120])
+        return str(value)
+
+    def number_of(self, column: str, default: float | None = None, *, least: float = 0.0) -> float:
+        """Return a cell as a number of at least ``least``.
+
+        Raises:
+            FileProblem: If it is no such number, or empty without a default.
+        """
+        if not self.has(column) and default is not None:
+            return default
+        value = self.text(column)
+        try:
+            number = float(value)
+        except ValueError:
+            raise self.problem(column, f"expected a number, got {value!r}") from None
+        if not math.isfinite(number):
+            raise self.problem(column, f"expected a finite number, got {value!r}")
+        if number < least:
+            raise self.problem(column, f"expected at least {least:g}, got {number:g}")
+        return number
+
+    def whole(self, column: str, default: int | None = None, *, least: int = 0) -> int:
+        """Return a cell as a whole number of at least ``least``.
+
+        Raises:
+            FileProblem: If it is no such number, or empty without a default.
+        """
+        number = self.number_of(column, default, least=least)
+        if number != int(number):
+            raise self.problem(column, f"expected a whole number, got {number:g}")
+        return int(number)
+
+    def maybe_number(self, column: str, *, least: float = 0.0) -> float | None:
+        """Return a cell as a number, ``None`` where it is empty."""
+        return self.number_of(column, least=least) if self.has(column) else None
+
+    def maybe_whole(self, column: str, *, least: int = 0) -> int | None:
+        """Return a cell as a whole number, ``None`` where it is empty."""
+        return self.whole(column, least=least) if self.has(column) else None
+
+
+def header_of(text: str) -> tuple[str, ...]:
+    """Return the names of a CSV's columns; empty without any."""
+    first = text.lstrip("\ufeff").split("\n", 1)[0].rstrip("\r")
+    return tuple(name.strip() for name in next(csv.reader([first]), []))
+
+
+def csv_rows(text: str, file: str, *, columns: Sequence[str] = ()) -> Iterator[Row]:
+    """Return the rows of a CSV with a header.
+
+    Args:
+        columns: Those that must be there.
+
+    Raises:
+        FileProblem: If a column is missing or named twice, a row is of another length, there are
+            no rows or too many.
+    """
+    lines = text.lstrip("\ufeff").splitlines()
+    header = header_of(text)
+    _check_header(header, columns, file)
+    count = 0
+    for count, cells in enumerate(_records(lines[1:], file), 1):
+        if count > MAX_ROWS:
+            raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file")
+        if len(cells) != len(header):
+            raise FileProblem(file, f"expected {len(header)} values, got {len(cells)}", row=count)
+        yield Row(
+            file, count, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+        )
+    if not count:
+        raise FileProblem(file, "there are no rows below the header")
+
+
+def tab_rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
+    """Return the numbered rows of a table without header whose values stand between tabs."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > MAX_ROWS:
+        raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file")
+    for number, line in enumerate(lines, 1):
+        yield number, line.split("\t")
+
+
+def json_rows(values: Any, file: str, name: str) -> Iterator[Row]:
+    """Return the objects of a JSON list as rows.
+
+    Raises:
+        FileProblem: If it is no list of objects, empty or too long.
+    """
+    if not isinstance(values, list) or not values:
+        raise FileProblem(file, "expected a list with at least one object", column=name)
+    if len(values) > MAX_ROWS:
+        raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file", column=name)
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, dict):
+            raise FileProblem(file, "expected an object", row=number, column=name)
+        yield Row(file, number, value)
+
+
+def _check_header(header: Sequence[str], columns: Sequence[str], file: str) -> None:
+    if not any(header):
+        raise FileProblem(file, "the file is empty")
+    for name in columns:
+        if name not in header:
+            raise FileProblem(file, "this column is missing", row=0, column=name)
+    for name in header:
+        if header.count(name) > 1:
+            raise FileProblem(file, "this column is there twice", row=0, column=name)
+
+
+def _records(lines: Sequence[str], file: str) -> Iterator[list[str]]:
+    reader = csv.reader(line for line in lines if line.strip())
+    row = 0
+    while True:
+        row += 1
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise FileProblem(file, f"this is no CSV: {error}", row=row) from error
