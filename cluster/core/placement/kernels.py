@@ -406,12 +406,39 @@ def total_cost(
     hosts: HostArrays, classes: ClassArrays, solution: Solution, terms: Terms
 ) -> tuple[float, float]:
     """Return the value that was left out, and the cost of all hosts."""
+    slots, slot_class, slot_count = solution.slots, solution.slot_class, solution.slot_count
+    in_use, kind_of, price, fetch_mib = hosts.used, hosts.kind, terms.price, classes.fetch
+    by_rest = terms.balance > 0.0 or terms.fragmentation > 0.0
     left_out = 0.0
     for class_ in range(len(solution.unplaced)):
         left_out += terms.value[class_] * solution.unplaced[class_]
     cost = 0.0
-    for host in range(len(solution.cpu)):
-        cost += cost_of(host, hosts, classes, solution, terms)
+    for host in range(len(slots)):
+        used = slots[host]
+        fetch = 0.0
+        if terms.move > 0.0:
+            fetch = slots_fetch(slot_class, slot_count, host, used, kind_of[host], fetch_mib)
+        cost += plain_cost(
+            used > 0 or in_use[host] > 0,
+            slots_fill(slot_class, slot_count, host, used, price),
+            in_use[host],
+            fetch,
+            terms.hosts,
+            terms.fill,
+            terms.move,
+        )
+        if by_rest:
+            cost += spread_cost(
+                host,
+                solution.cpu[host],
+                solution.memory[host],
+                solution.share,
+                solution.gpu_memory,
+                host,
+                hosts,
+                classes,
+                terms,
+            )
     return left_out, cost
 
 
@@ -460,41 +487,50 @@ def fill_host(
     The score of a class is its key, plus the weighted product of its demand with what the host
     has free, plus its reduced cost on this kind of host (``guide`` times ``weights[3]``).
     """
+    unplaced, fits = solution.unplaced, classes.fits
+    free_cpus, free_memories, shares = solution.cpu, solution.memory, solution.share
+    class_cpu, class_memory = classes.cpu, classes.memory
+    class_gpus, class_share = classes.gpus, classes.share
+    width = shares.shape[1]
     placed = 0
     if seed_class >= 0 and place_one(host, seed_class, hosts, classes, solution) >= 0:
-        solution.unplaced[seed_class] -= 1
+        unplaced[seed_class] -= 1
         placed += 1
     kind = hosts.kind[host]
+    cpu_total = max(hosts.total[host, 0], 1)
+    memory_total = max(hosts.total[host, 1], 1)
+    gpu_total = max(hosts.total[host, 2], 1)
     left = 0
-    for class_ in range(len(solution.unplaced)):
-        if solution.unplaced[class_] > 0 and classes.fits[class_, kind]:
+    for class_ in range(len(unplaced)):
+        if unplaced[class_] > 0 and fits[class_, kind]:
             candidates[left] = class_
             left += 1
     while left > 0:
         free_gpu = 0
-        for gpu in range(solution.share.shape[1]):
-            free_gpu += max(solution.share[host, gpu], 0)
-        free_cpu = solution.cpu[host] / max(hosts.total[host, 0], 1) * weights[0]
-        free_memory = solution.memory[host] / max(hosts.total[host, 1], 1) * weights[1]
-        free_gpus = free_gpu / max(hosts.total[host, 2], 1) * weights[2]
+        for gpu in range(width):
+            free_gpu += max(shares[host, gpu], 0)
+        cpu, memory = free_cpus[host], free_memories[host]
+        pull_cpu = cpu / cpu_total * weights[0]
+        pull_memory = memory / memory_total * weights[1]
+        pull_gpu = free_gpu / gpu_total * weights[2]
         best = -1
         best_score = -1e300
         at = 0
         while at < left:
             class_ = candidates[at]
             if (
-                solution.cpu[host] < classes.cpu[class_]
-                or solution.memory[host] < classes.memory[class_]
-                or free_gpu < classes.gpus[class_] * classes.share[class_]
+                cpu < class_cpu[class_]
+                or memory < class_memory[class_]
+                or free_gpu < class_gpus[class_] * class_share[class_]
             ):
                 left -= 1
                 candidates[at] = candidates[left]
                 continue
             score = (
                 keys[class_]
-                + demand[class_, 0] * free_cpu
-                + demand[class_, 1] * free_memory
-                + demand[class_, 2] * free_gpus
+                + demand[class_, 0] * pull_cpu
+                + demand[class_, 1] * pull_memory
+                + demand[class_, 2] * pull_gpu
                 + weights[3] * guide[class_, kind]
             )
             # Ties by number: the order of the candidates changes as they are struck out.
@@ -510,8 +546,8 @@ def fill_host(
             candidates[best] = candidates[left]
             continue
         placed += 1
-        solution.unplaced[class_] -= 1
-        if solution.unplaced[class_] == 0:
+        unplaced[class_] -= 1
+        if unplaced[class_] == 0:
             left -= 1
             candidates[best] = candidates[left]
     return placed
@@ -647,9 +683,19 @@ def place_in_order(
     ``i``'s replicas from ``first_place[i]`` on. ``label_hosts`` [L, H] is 1 where a request of an
     anti-affinity label lies.
     """
+    free_cpu, free_memory, slots = solution.cpu, solution.memory, solution.slots
+    free_share, free_gpu_memory = solution.share, solution.gpu_memory
+    kind_of, in_use, zone, model = hosts.kind, hosts.used, hosts.zone, hosts.model
+    fits, accepts = classes.fits, classes.accepts
+    # Room only shrinks: the hosts at the head that are too full for a class stay so.
+    resume = np.zeros(len(classes.cpu), np.int64)
     for request in range(len(request_class)):
         class_ = request_class[request]
+        cpu, memory = classes.cpu[class_], classes.memory[class_]
+        gpus, part = classes.gpus[class_], classes.share[class_]
+        gpu_memory = classes.gpu_memory[class_]
         start = first_place[request]
+        head = resume[class_]
         placed = 0
         for rank in range(replicas[request]):
             best = -1
@@ -658,46 +704,57 @@ def place_in_order(
                 # Hosts in use first, then the rest; without that wish all in one pass.
                 if pass_ == 1 and (not used_first or best >= 0):
                     break
-                for at in range(len(host_order)):
+                leading = True
+                for at in range(resume[class_], len(host_order)):
                     host = host_order[at]
-                    if solution.cpu[host] < classes.cpu[class_]:
-                        continue
-                    if solution.memory[host] < classes.memory[class_]:
-                        continue
-                    if classes.fits[class_, hosts.kind[host]] == 0:
+                    if (
+                        free_cpu[host] < cpu
+                        or free_memory[host] < memory
+                        or fits[class_, kind_of[host]] == 0
+                    ):
+                        if leading:
+                            resume[class_] = at + 1
                         continue
                     if used_first:
-                        in_use = solution.slots[host] > 0 or hosts.used[host] > 0
-                        if in_use == (pass_ == 1):
+                        busy = slots[host] > 0 or in_use[host] > 0
+                        if busy == (pass_ == 1):
+                            leading = False
                             continue
                     if label[request] >= 0 and label_hosts[label[request], host]:
+                        leading = False
                         continue
                     if rank > 0:
                         first = place_host[start]
                         if spread[request] == PACK and host != first:
+                            leading = False
                             continue
-                        if same_zone[request] and hosts.zone[host] != hosts.zone[first]:
+                        if same_zone[request] and zone[host] != zone[first]:
+                            leading = False
                             continue
                         if spread[request] == SPREAD:
                             taken = False
                             for earlier in range(start, start + rank):
                                 taken = taken or place_host[earlier] == host
                             if taken:
+                                leading = False
                                 continue
                     mask = choose_gpus(
                         class_,
-                        classes.gpus[class_],
-                        classes.share[class_],
-                        classes.gpu_memory[class_],
-                        classes.accepts,
-                        solution.share,
-                        solution.gpu_memory,
+                        gpus,
+                        part,
+                        gpu_memory,
+                        accepts,
+                        free_share,
+                        free_gpu_memory,
                         host,
-                        hosts.model,
+                        model,
                         host,
                     )
                     if mask < 0:
+                        if leading:
+                            resume[class_] = at + 1
                         continue
+                    leading = False
                     # A host that is opened is the first in the order, whatever the rule.
                     first_will_do = rule == FIRST or pass_ == 1
                     if first_will_do:
@@ -724,6 +781,7 @@ def place_in_order(
                     place_host[start + rank], class_, place_mask[start + rank], classes, solution
                 )
                 place_host[start + rank] = -1
+            resume[class_] = head
             continue
         solution.unplaced[class_] -= placed
         if label[request] >= 0:
@@ -847,3 +905,50 @@ def replay(
                 1,
             )
             solution.unplaced[class_] -= 1
+
+
+@compiled
+def count_slots(
+    filled: Ints, slots: Ints, slot_class: Ints, slot_count: Ints, rows: NDArray[np.int16]
+) -> None:
+    """Write for each filled host how many replicas of each class it holds, from column 1 on."""
+    for row in range(len(filled)):
+        host = filled[row]
+        for slot in range(slots[host]):
+            rows[row, 1 + slot_class[host, slot]] += slot_count[host, slot]
+
+
+@compiled
+def fill_columns(
+    kind: Ints,
+    held: Ints,
+    times: Ints,
+    kind_hosts: Ints,
+    kind_start: Ints,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+) -> None:
+    """Fill hosts as the columns say, each so many times, leaving out what is placed already."""
+    next_host = kind_start[:-1].copy()
+    for column in range(len(kind)):
+        of_kind = kind[column]
+        for _ in range(times[column]):
+            while (
+                next_host[of_kind] < kind_start[of_kind + 1]
+                and hosts.used[kind_hosts[next_host[of_kind]]]
+            ):
+                next_host[of_kind] += 1
+            if next_host[of_kind] == kind_start[of_kind + 1]:
+                break
+            host = kind_hosts[next_host[of_kind]]
+            next_host[of_kind] += 1
+            # What asks for whole GPUs goes first: shares of other classes must not break them.
+            for whole_first in range(2):
+                for class_ in range(held.shape[1]):
+                    if (classes.share[class_] == WHOLE) == (whole_first == 1):
+                        continue
+                    for _replica in range(min(held[column, class_], solution.unplaced[class_])):
+                        if place_one(host, class_, hosts, classes, solution) < 0:
+                            break
+                        solution.unplaced[class_] -= 1

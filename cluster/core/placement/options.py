@@ -60,6 +60,7 @@ class Budget:
         self._clock, self._seconds, self._moves = options.clock, options.seconds, options.moves
         if self._moves is None and self._clock is None:
             self._moves = without_clock
+        self._all = self._moves
         self._began = self._clock() if self._clock else 0.0
 
     def seconds_used(self) -> float:
@@ -69,6 +70,15 @@ class Budget:
     def seconds_left(self) -> float:
         """Return the seconds that are left; infinite without a clock."""
         return self._seconds - self.seconds_used() if self._clock else math.inf
+
+    def reserve(self, seconds: float) -> None:
+        """Keep time back for what comes after the search; at most half of all."""
+        self._seconds -= min(seconds, 0.5 * self._seconds)
+
+    def spent(self) -> float:
+        """Return the share of the budget that is spent, from 0 to 1."""
+        by_moves = 1.0 - self._moves / self._all if self._moves is not None and self._all else 0.0
+        return max(by_moves, self.seconds_used() / self._seconds if self._clock else 0.0)
 
     def spend(self, moves: int) -> None:
         """Count moves that were made."""

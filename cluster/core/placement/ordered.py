@@ -4,7 +4,6 @@ Everything that places in a given order does it here: the common heuristics, the
 replicas must lie in a certain way, and the pass over a queue.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +14,7 @@ from cluster.core.placement import kernels
 from cluster.core.placement.kernels import Solution, Terms
 from cluster.core.placement.packing import Ints, Packing
 from cluster.core.placement.reasons import Reasons
-from cluster.core.resources import Placement, Plan, PlanReport, ReplicaPlacement, Spread
+from cluster.core.resources import GpuUuid, Placement, Plan, PlanReport, ReplicaPlacement, Spread
 
 Floats = NDArray[np.float64]
 
@@ -132,26 +131,31 @@ def plan_of(
     """Return the plan that the places stand for, with a reason for everything left out."""
     placed = places.placed()
     host, mask, first = places.host.tolist(), places.mask.tolist(), places.first.tolist()
-    placements = [
-        Placement(
-            key=packing.requests[number].key,
-            replicas=_replicas(packing, host, mask, range(first[number], first[number + 1])),
-            reason=reason,
-        )
-        for number in np.flatnonzero(placed).tolist()
-    ]
+    names = [one.name for one in packing.hosts]
+    gpus: dict[tuple[int, int], tuple[GpuUuid, ...]] = {}
+
+    def replica(rank: int, at: int) -> ReplicaPlacement:
+        where = (host[at], mask[at])
+        if where not in gpus:
+            gpus[where] = packing.gpus_of(*where)
+        return ReplicaPlacement(rank=rank, host=names[where[0]], gpus=gpus[where])
+
     reasons = Reasons(packing, solution)
     return Plan(
-        placements=tuple(placements),
+        placements=tuple(
+            Placement(
+                key=packing.requests[number].key,
+                replicas=tuple(
+                    replica(rank, at)
+                    for rank, at in enumerate(range(first[number], first[number + 1]))
+                ),
+                reason=reason,
+            )
+            for number in np.flatnonzero(placed).tolist()
+        ),
         deferred=tuple(reasons.why(number) for number in np.flatnonzero(~placed).tolist()),
         report=report,
     )
-
-
-def _replicas(
-    packing: Packing, host: Sequence[int], mask: Sequence[int], of: range
-) -> tuple[ReplicaPlacement, ...]:
-    return tuple(packing.placed(rank, host[place], mask[place]) for rank, place in enumerate(of))
 
 
 def hosts_active(packing: Packing, solution: Solution) -> int:

@@ -17,7 +17,6 @@ from cluster.core.resources import (
     ClusterSnapshot,
     GpuUuid,
     HostState,
-    ReplicaPlacement,
     ResourceRequest,
     Spread,
 )
@@ -95,14 +94,10 @@ class Packing:
 
     def gpus_of(self, host: int, mask: int) -> tuple[GpuUuid, ...]:
         """Return the GPUs that the bits of ``mask`` stand for."""
+        if not mask:
+            return ()
         return tuple(
             gpu.uuid for index, gpu in enumerate(self.hosts[host].gpus) if mask >> index & 1
-        )
-
-    def placed(self, rank: int, host: int, mask: int) -> ReplicaPlacement:
-        """Return one replica's place in the terms of the snapshot."""
-        return ReplicaPlacement(
-            rank=rank, host=self.hosts[host].name, gpus=self.gpus_of(host, mask)
         )
 
 

@@ -112,9 +112,9 @@ class Search:
         self.packing, self.counts, self.base = packing, counts, base
         self.classes = packing.classes
         self.state = np.array([1 + seed % 2147483646], np.int64)
-        self._kind_hosts = np.concatenate(packing.kinds)
+        self.kind_hosts = np.concatenate(packing.kinds)
         sizes = [len(of_kind) for of_kind in packing.kinds]
-        self._kind_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.kind_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         total = np.maximum(base.total.max(axis=0), 1)
         classes = packing.classes
         self.demand: Floats = np.stack(
@@ -135,7 +135,7 @@ class Search:
             active=np.zeros(len(base.cpu), np.int64),
             place=np.zeros(len(base.cpu), np.int64),
             idle=np.zeros(len(base.cpu), np.int64),
-            start=self._kind_start,
+            start=self.kind_start,
             idle_count=np.zeros(len(sizes), np.int64),
             n=np.zeros(1, np.int64),
             fill=np.zeros(len(base.cpu)),
@@ -153,19 +153,27 @@ class Search:
     def decode(self, position: Floats, into: Solution) -> Cost:
         """Turn a particle's position into a packing and return its cost."""
         kernels.reset(self.base, self.counts, into)
+        self._decode(position, self.base, into)
+        return self.cost(into)
+
+    def decode_rest(self, position: Floats, into: Solution) -> None:
+        """Place what a packing leaves out, on its own hosts first."""
+        used = ((self.base.used > 0) | (into.slots > 0)).astype(np.uint8)
+        self._decode(position, self.base._replace(used=used), into)
+
+    def _decode(self, position: Floats, hosts: HostArrays, into: Solution) -> None:
         kernels.decode(
             position,
             self.terms.price,
             self.openness,
             self.demand,
             self.guide,
-            self._kind_hosts,
-            self._kind_start,
-            self.base,
+            self.kind_hosts,
+            self.kind_start,
+            hosts,
             self.classes,
             into,
         )
-        return self.cost(into)
 
     def cost(self, solution: Solution) -> Cost:
         """Return the cost of a solution, without what only tells equal costs apart."""

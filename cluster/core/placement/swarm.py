@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cluster.core.placement import kernels
 from cluster.core.placement.baselines import HEURISTICS, Heuristic
 from cluster.core.placement.bound import Prices, prices
+from cluster.core.placement.columns import Columns
 from cluster.core.placement.kernels import Solution
 from cluster.core.placement.neighbourhood import Moves
 from cluster.core.placement.options import Budget, PlacerOptions, SwarmFrame
@@ -57,6 +58,8 @@ class PlacerSettings:
         search: Whether packings are improved by large-neighbourhood search.
         chunk: Moves between two looks at the clock.
         patience: Moves per active host without an improvement after which a packing is left.
+        combine_at: Share of a particle's time after which the filled hosts seen so far are put
+            together by a program; 1 for never.
         decoding: Share of the time in which particles are only decoded.
         moves: How the search draws its moves.
         swarm: The numbers of the swarm.
@@ -69,6 +72,7 @@ class PlacerSettings:
     search: bool = True
     chunk: int = 2000
     patience: int = 400
+    combine_at: float = 0.35
     decoding: float = 0.1
     moves: Moves = _MOVES
     swarm: SwarmSettings = field(default_factory=SwarmSettings)
@@ -78,6 +82,12 @@ class PlacerSettings:
 DEFAULT_MOVES: Final = 200_000
 _EPSILON: Final = 1e-6
 _FRAME_S: Final = 0.1
+#: Where putting filled hosts together pays: chunks between two looks, hosts, classes.
+_COLUMNS_EVERY: Final = 8
+_FEWEST_HOSTS: Final = 200
+_MOST_CLASSES: Final = 600
+#: Time to write one placement into the plan.
+_PLAN_S: Final = 1.2e-5
 
 
 class SwarmPlacer:
@@ -102,6 +112,7 @@ class SwarmPlacer:
     def place(self, requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
         """Return the plan; see :class:`cluster.core.placement.problem.Placer`."""
         budget = Budget(self.options, without_clock=DEFAULT_MOVES)
+        budget.reserve(_PLAN_S * len(requests))
         packing = pack(requests, snapshot)
         problem = Divided(packing)
         if not problem.counts.sum() or not len(packing.hosts):
@@ -252,7 +263,7 @@ class Run:
             if self._settings.search and not self._done() and self._decoded_enough():
                 leader = int(np.argmin(costs))
                 self._decode(positions[leader])
-                costs[leader] = self._intensify(self._work)
+                costs[leader] = self._intensify(self._work, positions[leader])
             self._swarm.tell(costs)
             if not self._settings.swarming:
                 self._swarm = self._scattered(generation)
@@ -267,10 +278,11 @@ class Run:
         )
 
     def _relax(self, packing: Packing) -> Prices | None:
-        if not self._settings.use_prices or not self._by_hosts():
+        seconds = min(0.5, 0.3 * self._budget.seconds_left())
+        if not self._settings.use_prices or not self._by_hosts() or seconds <= 0:
             return None
         value = None if self._weights.hosts > 0 else values_of(packing)
-        return prices(packing, value=value, seconds=min(0.5, 0.3 * self._budget.seconds_left()))
+        return prices(packing, value=value, seconds=seconds)
 
     def _by_hosts(self) -> bool:
         """Return whether the objective asks for full hosts: fewest of them, or most placed."""
@@ -351,22 +363,51 @@ class Run:
             kernels.copy(solution, self._best)
         return cost
 
-    def _intensify(self, solution: Solution) -> float:
+    def _intensify(self, solution: Solution, position: Floats) -> float:
         """Improve a packing until it no longer gets better; return the cost for the swarm."""
-        settings, search = self._settings, self._search
+        settings, search, budget = self._settings, self._search, self._budget
         moves = settings.moves if self._by_hosts() else settings.moves._replace(insert=1.0)
         search.open(solution)
-        idle = 0
+        began, columns = budget.spent(), Columns(search)
+        idle = chunks = 0
+        combined = not self._may_combine()
         while not self._done():
             better = search.improve(solution, moves, settings.chunk)
-            self._budget.spend(settings.chunk)
+            budget.spend(settings.chunk)
             self._iterations += settings.chunk
-            self._keep(solution)
+            chunks += 1
+            if better:
+                self._keep(solution)
+            if not combined and chunks % _COLUMNS_EVERY == 0:
+                columns.add(solution)
+                combined = budget.spent() - began > settings.combine_at * (1.0 - began)
+                if combined:
+                    self._combine(columns, position, solution)
             idle = 0 if better else idle + settings.chunk
             self._show()
             if idle > settings.patience * max(10, search.active):
                 break
         return self._told(search.cost(solution))
+
+    def _may_combine(self) -> bool:
+        """Return whether a program over filled hosts may pay: many hosts, few classes."""
+        return (
+            self._settings.combine_at < 1.0
+            and self._weights.hosts > 0
+            and self._best_cost.left_out == 0
+            and len(self._search.counts) <= _MOST_CLASSES
+            and self._search.active >= _FEWEST_HOSTS
+        )
+
+    def _combine(self, columns: Columns, position: Floats, solution: Solution) -> None:
+        """Go on from the packing that the program makes of all columns, if it is no worse."""
+        search, made = self._search, self._search.empty()
+        if not columns.combine(position, made, 0.3 * self._budget.seconds_left()):
+            return
+        if search.cost(made) <= search.cost(solution):
+            kernels.copy(made, solution)
+            self._keep(solution)
+            search.open(solution)
 
     def _show(self) -> None:
         watch, seconds = self._placer.options.watch, self._budget.seconds_used()
