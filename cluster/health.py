@@ -23,6 +23,7 @@ from cluster.core.policy.gpu_state import (
 from cluster.core.resources import (
     GPU_FIELDS,
     GPU_STATE_FIELDS,
+    HOST_FIELDS,
     GpuHealth,
     GpuReading,
     HostReading,
@@ -32,6 +33,7 @@ from cluster.models import Gpu, GpuClaim, GpuHealthEvent, Host
 logger = logging.getLogger(__name__)
 
 _KEPT: Final = GPU_FIELDS + GPU_STATE_FIELDS
+_WRITTEN_OF_HOST: Final = ("probed_at", "probe_text", "is_simulated", "last_reading", "gpu_links")
 _WRITTEN: Final = (
     "host",
     "model",
@@ -75,9 +77,11 @@ def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> None:
     reports = [report for report in reports if report.host_name in hosts]
     if not reports:
         return
-    Host.objects.filter(pk__in=[host.pk for host in hosts.values()]).update(probed_at=now)
     for report in reports:
-        _host_report(hosts[report.host_name], report.reading)
+        _host_report(hosts[report.host_name], report.reading, now=now)
+    # In one order, as everybody locks several hosts.
+    ordered = sorted(hosts.values(), key=lambda host: host.pk)
+    Host.objects.bulk_update(ordered, _WRITTEN_OF_HOST, batch_size=100)
     rows = _rows(hosts.values(), reports)
     changed: list[Gpu] = []
     events: list[tuple[Gpu, Health]] = []
@@ -91,19 +95,36 @@ def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> None:
     _store(changed, events, now=now)
 
 
-def _host_report(host: Host, reading: HostReading) -> None:
-    """Write what rarely changes of a host, where it did."""
-    values: dict[str, Any] = {
-        "probe_text": _host_words(reading)[:500],
-        "is_simulated": reading.simulated,
-    }
+@transaction.atomic
+def probes_silent(texts: Mapping[str, str], *, now: datetime) -> None:
+    """Note of hosts, by name and in words, that their probes say nothing; no job is touched."""
+    hosts = list(Host.objects.filter(name__in=texts))
+    rows = Gpu.objects.select_for_update().filter(host__in=hosts).order_by("pk")
+    gpus = list(rows.select_related(None))
+    names = {host.pk: host.name for host in hosts}
+    events: list[tuple[Gpu, Health]] = []
+    for host in hosts:
+        Host.objects.filter(pk=host.pk).update(probe_text=texts[host.name][:500])
+    for gpu in gpus:
+        observation = Observation(
+            at=now, reading=None, trouble="silent", trouble_text=texts[names[gpu.host_id]]
+        )
+        judged = classify(memory_from_json(gpu.health_memory), observation)
+        if _apply(gpu, judged):
+            events.append((gpu, judged))
+    _store(gpus, events, now=now)
+
+
+def _host_report(host: Host, reading: HostReading, *, now: datetime) -> None:
+    host.probed_at = now
+    host.probe_text = _host_words(reading)[:500]
+    host.is_simulated = reading.simulated
+    values = {name: getattr(reading, name) for name in HOST_FIELDS}
+    host.last_reading = {name: value for name, value in values.items() if value is not None}
     if reading.topology is not None:
-        values["gpu_links"] = [
+        host.gpu_links = [
             [link.first, link.second, link.kind, link.links] for link in reading.topology
         ]
-    new = {name: value for name, value in values.items() if getattr(host, name) != value}
-    if new:
-        Host.objects.filter(pk=host.pk).update(**new)
 
 
 def _host_words(reading: HostReading) -> str:

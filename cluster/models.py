@@ -67,6 +67,7 @@ class Host(models.Model):
     )
     probed_at = models.DateTimeField(null=True, blank=True, editable=False)
     probe_text = models.CharField(max_length=500, blank=True, editable=False)
+    last_reading = models.JSONField(default=dict, blank=True, editable=False)
     gpu_links = models.JSONField(
         default=list,
         blank=True,

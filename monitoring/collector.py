@@ -10,22 +10,16 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Final
 
 from django.db import DatabaseError, InterfaceError, close_old_connections
 from django.utils import timezone
 
-from cluster import health
 from cluster.adapters import registry
 from cluster.core.resources import (
-    CONTAINER_FIELDS,
-    GPU_FIELDS,
-    HOST_FIELDS,
-    ContainerReading,
-    GpuReading,
     HostReading,
 )
 from cluster.errors import ClusterError
@@ -34,16 +28,17 @@ from cluster.ports import ContainerRuntime, HostEndpoint, HostProbe, LogLine
 from jobs import selectors as job_selectors
 from jobs import services as job_services
 from jobs.models import Replica
-from monitoring import events, selectors, services
+from monitoring import events, services
 from monitoring.broadcast import publish
 from monitoring.errors import StaleCursorError
+from monitoring.ingest import Ingest
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
 _BATCH_LINES: Final = 500
 _BATCH_S: Final = 0.25
-_REPORT_EVERY: Final = timedelta(seconds=2)
+_TICK_S: Final = 1.0
 _MAX_PAUSE_S: Final = 30.0
 
 
@@ -61,10 +56,14 @@ class Collector:
         self._runtime_for = runtime_for
         self._probe_for = probe_for
         self._followers: dict[str, Thread] = {}
+        self._ingest = Ingest()
+        self._up: dict[int, str] = {}
         self._stop = Event()
 
     def run(self) -> None:
         """Follow until :meth:`stop`; trouble with the database only delays."""
+        storing = Thread(target=_in_thread, args=(self._store,), name="ingest", daemon=True)
+        storing.start()
         pause = _LOOK_S
         while not self._stop.wait(pause):
             try:
@@ -75,7 +74,7 @@ class Collector:
                 pause = min(_MAX_PAUSE_S, pause * 2)
             finally:
                 close_old_connections()
-        for thread in list(self._followers.values()):
+        for thread in [*self._followers.values(), storing]:
             thread.join(timeout=5)
 
     def stop(self) -> None:
@@ -87,12 +86,44 @@ class Collector:
         self._followers = {
             key: thread for key, thread in self._followers.items() if thread.is_alive()
         }
-        for host in Host.objects.filter(connection=HostConnection.UP):
-            self._follow(f"host:{host.pk}", HostFollower(host, self._probe_for, self._stop).run)
+        self._look_at_hosts()
         for replica in job_selectors.following():
             follower = LogFollower(replica, self._runtime_for, self._stop)
             self._follow(f"replica:{replica.pk}", follower.run)
         self._beat()
+
+    def _look_at_hosts(self) -> None:
+        up = dict(Host.objects.filter(connection=HostConnection.UP).values_list("pk", "name"))
+        for pk in self._up.keys() - up.keys():
+            self._ingest.forget(self._up[pk])
+        self._up = up
+        new = [pk for pk in up if f"host:{pk}" not in self._followers]
+        for host in Host.objects.filter(pk__in=new) if new else ():
+            self._ingest.begin(host.name, now=timezone.now())
+            follower = HostFollower(
+                host,
+                self._probe_for,
+                take=self._ingest.take,
+                is_wanted=partial(self._is_up, host.pk),
+                stop=self._stop,
+            )
+            self._follow(f"host:{host.pk}", follower.run)
+
+    def _is_up(self, pk: int) -> bool:
+        return pk in self._up
+
+    def _store(self) -> None:
+        """Store what followers hand over, every second; trouble with the database only delays."""
+        pause = _TICK_S
+        while not self._stop.wait(pause):
+            try:
+                self._ingest.tick(timezone.now())
+                pause = _TICK_S
+            except (DatabaseError, InterfaceError):
+                logger.exception("readings are not stored")
+                pause = min(_MAX_PAUSE_S, pause * 2)
+            finally:
+                close_old_connections()
 
     def _follow(self, key: str, run: Callable[[], None]) -> None:
         if key in self._followers:
@@ -203,93 +234,33 @@ class HostFollower:
     """Follows one host's probe while the host answers."""
 
     def __init__(
-        self, host: Host, probe_for: Callable[[HostEndpoint], HostProbe], stop: Event
+        self,
+        host: Host,
+        probe_for: Callable[[HostEndpoint], HostProbe],
+        *,
+        take: Callable[[str, HostReading], None],
+        is_wanted: Callable[[], bool],
+        stop: Event,
     ) -> None:
         self._host = host
         self._probe_for = probe_for
+        self._take = take
+        self._is_wanted = is_wanted
         self._stop = stop
-        self._reported_at: datetime | None = None
-        self._containers: dict[str, Replica] = {}
 
     def run(self) -> None:
-        """Record readings until the probe breaks; it is started again at the next look."""
+        """Hand readings over until the probe breaks; it is started again at the next look."""
         try:
             with closing(self._probe_for(self._host.endpoint).readings()) as readings:
                 for reading in readings:
-                    if self._stop.is_set():
+                    if self._stop.is_set() or not self._is_wanted():
                         return
                     if reading is not None:
-                        self.record(reading)
-                    elif not self._still_wanted():
-                        return
+                        self._take(self._host.name, reading)
         except ClusterError as error:
             self._say(str(error))
             self._stop.wait(5)
 
-    def record(self, reading: HostReading) -> None:
-        """Store one reading of a host, its GPUs and containers, and tell who watches."""
-        now = timezone.now()
-        if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY:
-            self._containers = selectors.running_containers(self._host.name)
-            report = health.HostReport(
-                host_name=self._host.name,
-                reading=reading,
-                containers=frozenset(self._containers),
-            )
-            health.probe_reports([report], now=now)
-            self._reported_at = now
-            if not self._still_wanted():
-                raise ClusterError(f"{self._host.name} is gone")
-        at = reading.observed_at
-        shared = [(f"host:{self._host.name}", host_values(reading))]
-        shared += [(f"gpu:{gpu.uuid}", gpu_values(gpu)) for gpu in reading.gpus]
-        own = [
-            (replica, container_values(container))
-            for container in reading.containers
-            if (replica := self._containers.get(container.container_id)) is not None
-        ]
-        samples = [(subject, at, values) for subject, values in shared]
-        samples += [(f"replica:{replica.public_id}", at, values) for replica, values in own]
-        services.samples_record(samples)
-        for subject, values in shared:
-            publish(
-                events.CLUSTER_GROUP,
-                events.samples_message(subject=subject, at=at, values=values),
-            )
-        for replica, values in own:
-            message = events.samples_message(
-                subject=f"replica:{replica.public_id}", at=at, values=values
-            )
-            publish(events.job_group(replica.attempt.job.public_id), message)
-
-    def _still_wanted(self) -> bool:
-        return Host.objects.filter(pk=self._host.pk, connection=HostConnection.UP).exists()
-
     def _say(self, text: str) -> None:
         with suppress(DatabaseError):
             Host.objects.filter(pk=self._host.pk).update(probe_text=text[:500])
-
-
-def host_values(reading: HostReading) -> dict[str, Any]:
-    """Return a host's sample; what could not be read is absent."""
-    return _known(reading, HOST_FIELDS)
-
-
-def gpu_values(reading: GpuReading) -> dict[str, Any]:
-    """Return a GPU's sample, with the word why for what the driver did not say."""
-    values = _known(reading, GPU_FIELDS)
-    return values | ({"why": dict(reading.why)} if reading.why else {})
-
-
-def container_values(reading: ContainerReading) -> dict[str, Any]:
-    """Return a container's sample."""
-    return _known(reading, CONTAINER_FIELDS)
-
-
-def _known(reading: object, names: tuple[str, ...]) -> dict[str, Any]:
-    values = {name: getattr(reading, name) for name in names}
-    return {
-        name: round(value, 2) if isinstance(value, float) else value
-        for name, value in values.items()
-        if value is not None
-    }

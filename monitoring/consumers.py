@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from jobs.models import Job
 from monitoring import events, selectors
+from monitoring.broadcast import note_watcher
 from monitoring.status import status_message
 
 #: Close codes beyond those of the protocol: not signed in, and nothing there for you.
@@ -45,6 +47,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self.joined = groups
         for group in groups:
             await self.channel_layer.group_add(group, self.channel_name)
+        await self._note()
         await self.accept()
         for message in await self.snapshot():
             await self.send_json(message)
@@ -104,6 +107,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             if not await self.allowed_groups():
                 await self.close(NOT_FOUND)
                 return
+            await self._note()
+
+    async def _note(self) -> None:
+        """Let the collector know that somebody watches."""
+        for group in self.joined:
+            await sync_to_async(note_watcher)(group)
 
 
 def _fresh(session: Any) -> SessionBase:

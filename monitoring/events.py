@@ -1,7 +1,7 @@
 """The messages that live pages receive; plain dictionaries, one place for their shapes."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +16,11 @@ def job_group(job_id: UUID) -> str:
 def milliseconds(at: datetime) -> int:
     """Return a moment as milliseconds since 1970, as JavaScript counts."""
     return int(at.timestamp() * 1000)
+
+
+def moment(at_ms: int) -> datetime:
+    """Return the moment so many milliseconds after 1970 began."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
 
 
 def log_message(
@@ -44,6 +49,11 @@ def samples_message(*, subject: str, at: datetime, values: Mapping[str, Any]) ->
         "at_ms": milliseconds(at),
         "values": dict(values),
     }
+
+
+def batch_message(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return several messages as one; the page takes them one after another."""
+    return {"type": "batch", "messages": [dict(message) for message in messages]}
 
 
 def owner_group(user_id: int) -> str:

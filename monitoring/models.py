@@ -56,27 +56,28 @@ class MetricPoint(models.Model):
         return f"{self.name}[{self.step}] = {self.value}"
 
 
-class Sample(models.Model):
-    """What one subject measured at one moment, or on average over ``resolution_s`` seconds.
+class SampleBlock(models.Model):
+    """What one subject measured over a while, each sample or mean over ``resolution_s`` seconds.
 
-    A field without a value is absent from ``values``; ``values["why"]`` may say why.
+    A field without a value is absent; see :mod:`monitoring.blocks` for what is in ``packed``.
     """
 
     subject = models.CharField(
         max_length=100, help_text="host:<name>, gpu:<uuid> or replica:<public id>"
     )
     resolution_s = models.PositiveSmallIntegerField(default=1)
-    at = models.DateTimeField()
-    values = models.JSONField()
+    start = models.DateTimeField(help_text="of its first sample")
+    end = models.DateTimeField(help_text="of its last sample")
+    packed = models.BinaryField()
 
     class Meta:
-        ordering = ["at"]
+        ordering = ["start"]
         constraints = [
             models.UniqueConstraint(
-                fields=["subject", "resolution_s", "at"], name="sample_once_per_moment"
+                fields=["subject", "resolution_s", "start"], name="block_once_per_start"
             )
         ]
-        indexes = [models.Index(fields=["resolution_s", "at"])]
+        indexes = [models.Index(fields=["resolution_s", "start"])]
 
     def __str__(self) -> str:
-        return f"{self.subject} at {self.at:%H:%M:%S}"
+        return f"{self.subject} from {self.start:%H:%M:%S}"

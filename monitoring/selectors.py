@@ -1,18 +1,20 @@
 """Every read of logs, metrics and samples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.db.models import F
 
 from cluster import selectors as cluster_selectors
 from cluster.models import Gpu, Host
 from jobs.models import Attempt, Job, Replica
-from monitoring.events import milliseconds
-from monitoring.models import LogChunk, LogStream, MetricPoint, Sample
-from monitoring.series import resolution_for, thinned, with_gaps
+from monitoring.blocks import Columns, coarsened, pack, unpack
+from monitoring.events import milliseconds, moment
+from monitoring.models import LogChunk, LogStream, MetricPoint, SampleBlock
+from monitoring.series import LONGEST, ROLL_UPS, resolution_for, thinned, with_gaps
 
 MAX_LINES: Final = 5000
 MAX_POINTS: Final = 2000
@@ -156,16 +158,56 @@ def samples(
         resolution_s = resolution_for(
             (until - since).total_seconds(), max(0.0, (now - since).total_seconds())
         )
-    rows = (
-        Sample.objects.filter(
-            subject=subject, resolution_s=resolution_s, at__gte=since, at__lte=until
-        )
-        .order_by("at")
-        .values_list("at", "values")[: MAX_SAMPLES + 1]
-    )
-    found = [(milliseconds(at), values) for at, values in rows]
+    found = _samples(subject, resolution_s, since=since, until=until)
     return resolution_s, [
-        [at_ms, values] for at_ms, values in with_gaps(found, resolution_s=resolution_s)
+        [at_ms, values]
+        for at_ms, values in with_gaps(found[: MAX_SAMPLES + 1], resolution_s=resolution_s)
+    ]
+
+
+def _samples(
+    subject: str, resolution_s: int, *, since: datetime, until: datetime
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the samples of a resolution; where means are not made yet, those of finer samples."""
+    first_ms, last_ms = milliseconds(since), milliseconds(until)
+    parts = _blocks(subject, resolution_s, since=since, until=until)
+    found: dict[int, Mapping[str, Any]] = {}
+    for part in parts:
+        for at, values in part.rows():
+            if first_ms <= at <= last_ms:
+                found.setdefault(at, values)
+    if resolution_s in ROLL_UPS:
+        finer, window_s = ROLL_UPS[resolution_s]
+        made_ms = max((part.times[-1] for part in parts if part.times), default=0)
+        open_ms = max(first_ms, made_ms // (1000 * window_s) * 1000 * window_s + 1000 * window_s)
+        if not made_ms:
+            open_ms = first_ms
+        if open_ms < last_ms:
+            found |= _means(subject, finer, resolution_s, open_ms, last_ms)
+    return sorted(found.items())
+
+
+def _means(
+    subject: str, finer: int, resolution_s: int, since_ms: int, until_ms: int
+) -> dict[int, Mapping[str, Any]]:
+    since, until = moment(since_ms), moment(until_ms)
+    fine = _samples(subject, finer, since=since, until=until)
+    columns = [unpack(pack(fine))] if fine else []
+    means = coarsened(columns, seconds=resolution_s, since_ms=since_ms, until_ms=until_ms)
+    return dict(means)
+
+
+def _blocks(subject: str, resolution_s: int, *, since: datetime, until: datetime) -> list[Columns]:
+    rows = SampleBlock.objects.filter(
+        subject=subject,
+        resolution_s=resolution_s,
+        start__gte=since - timedelta(seconds=LONGEST[resolution_s]),
+        start__lte=until,
+    )
+    return [
+        unpack(bytes(packed))
+        for end, packed in rows.order_by("start").values_list("end", "packed")
+        if end >= since
     ]
 
 
@@ -203,22 +245,12 @@ def cluster_live(*, now: datetime) -> list[dict[str, Any]]:
     A value that is older than :data:`LIVE_FOR` is left out: unknown is not what it last was.
     """
     hosts = list(cluster_selectors.host_list())
-    latest = _latest_host_samples(hosts, now=now)
     states = {state.name: state for state in cluster_selectors.cluster_snapshot(now=now).hosts}
-    return [_host_live(host, latest.get(host.name), states[host.name], now=now) for host in hosts]  # type: ignore[index]
+    return [_host_live(host, states[host.name], now=now) for host in hosts]  # type: ignore[index]
 
 
-def _latest_host_samples(hosts: list[Host], *, now: datetime) -> dict[str, dict[str, Any]]:
-    subjects = [f"host:{host.name}" for host in hosts]
-    rows = Sample.objects.filter(
-        subject__in=subjects, resolution_s=1, at__gte=now - LIVE_FOR
-    ).order_by("at")
-    return {row.subject.removeprefix("host:"): row.values for row in rows}
-
-
-def _host_live(
-    host: Host, values: dict[str, Any] | None, state: Any, *, now: datetime
-) -> dict[str, Any]:
+def _host_live(host: Host, state: Any, *, now: datetime) -> dict[str, Any]:
+    fresh = host.probed_at is not None and now - host.probed_at <= LIVE_FOR
     return {
         "name": host.name,
         "mode": host.mode,
@@ -230,7 +262,7 @@ def _host_live(
         "is_simulated": host.is_simulated,
         "schedulable": state.schedulable,
         "reason": state.reason,
-        "values": values or {},
+        "values": host.last_reading if fresh else {},
         "cpu_millis": state.cpu_millis,
         "memory_mib": state.memory_mib,
         "cpu_claimed_millis": state.cpu_claimed_millis,
@@ -254,7 +286,12 @@ def _gpu_live(gpu: Gpu, *, now: datetime) -> dict[str, Any]:
     }
 
 
-def running_containers(host_name: str) -> dict[str, Replica]:
-    """Return the running replicas of a host by their container's id."""
-    rows = Replica.objects.filter(host_name=host_name, removed_at=None).exclude(container_id="")
-    return {row.container_id: row for row in rows.select_related("attempt__job")}
+def running_containers() -> dict[str, dict[str, tuple[UUID, UUID]]]:
+    """Return by host the containers that run jobs: each with its replica's and its job's id."""
+    rows = Replica.objects.filter(removed_at=None).exclude(container_id="")
+    found: dict[str, dict[str, tuple[UUID, UUID]]] = {}
+    for host, container, replica, job in rows.values_list(
+        "host_name", "container_id", "public_id", "attempt__job__public_id"
+    ):
+        found.setdefault(host, {})[container] = (replica, job)
+    return found

@@ -1,13 +1,16 @@
 """Series of numbers: thinned without losing their extremes, averaged, and with gaps kept."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 Point = tuple[int, float | None]
 
 #: Resolution in seconds, and how long its samples are kept in seconds.
 RETENTION: Final[dict[int, int]] = {1: 3600, 10: 86_400, 60: 30 * 86_400}
+#: What each coarser resolution is made of, and over how many seconds at once.
+ROLL_UPS: Final[dict[int, tuple[int, int]]] = {10: (1, 600), 60: (10, 6 * 3600)}
+#: The longest block of each resolution in seconds: so far back a block may begin that has a moment.
+LONGEST: Final[dict[int, int]] = {1: 120, 10: 600, 60: 6 * 3600}
 
 
 def thinned(points: Sequence[Point], limit: int) -> list[Point]:
@@ -40,26 +43,6 @@ def _extremes(part: Sequence[Point]) -> list[Point]:
     if gap is not None:
         chosen.add(gap)
     return [part[index] for index in sorted(chosen)]
-
-
-def averaged(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of each numeric field over the samples that have it.
-
-    A field that no sample has stays absent; the words why it is missing are those of the last.
-    """
-    sums: dict[str, float] = defaultdict(float)
-    counts: dict[str, int] = defaultdict(int)
-    why: Any = None
-    for sample in samples:
-        why = sample.get("why", why)
-        for name, value in sample.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                sums[name] += value
-                counts[name] += 1
-    found: dict[str, Any] = {name: round(sums[name] / counts[name], 3) for name in sums}
-    if why:
-        found["why"] = why
-    return found
 
 
 def resolution_for(span_s: float, age_s: float) -> int:

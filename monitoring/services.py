@@ -1,27 +1,26 @@
 """Every write of logs, metrics and samples."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max, Min
+from django.db.models import Max
 
 from cluster.ports import LogLine
 from jobs.models import Replica
 from monitoring import lines as text_of_lines
+from monitoring.blocks import pack
 from monitoring.errors import StaleCursorError
-from monitoring.events import milliseconds
-from monitoring.models import LogChunk, LogStream, MetricPoint, Sample
-from monitoring.series import RETENTION, averaged
+from monitoring.events import milliseconds, moment
+from monitoring.models import LogChunk, LogStream, MetricPoint, SampleBlock
+from monitoring.series import LONGEST
 
 _CHUNK_LINES: Final = 256
 _CHUNK_BYTES: Final = 64 * 1024
-_SLICE: Final = timedelta(minutes=5)
-_DELETE_ROWS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,65 +154,39 @@ def log_complete(*, replica: Replica) -> None:
 
 def samples_record(samples: Sequence[tuple[str, datetime, Mapping[str, Any]]]) -> None:
     """Store samples of one second each; one that is there already stays as it is."""
-    Sample.objects.bulk_create(
-        [
-            Sample(subject=subject, resolution_s=1, at=at, values=dict(values))
-            for subject, at, values in samples
-        ],
-        ignore_conflicts=True,
+    by_subject: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    for subject, at, values in samples:
+        by_subject[subject].append((milliseconds(at), values))
+    blocks: list[SampleBlock] = []
+    for subject, found in by_subject.items():
+        found.sort(key=lambda sample: sample[0])
+        blocks += [block_of(subject, 1, part) for part in _parts(found)]
+    SampleBlock.objects.bulk_create(blocks, ignore_conflicts=True, batch_size=500)
+
+
+def _parts(
+    samples: list[tuple[int, Mapping[str, Any]]],
+) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
+    """Yield samples in parts that are no longer than a block may be."""
+    longest_ms = 1000 * LONGEST[1]
+    part: list[tuple[int, Mapping[str, Any]]] = []
+    for sample in samples:
+        if part and sample[0] - part[0][0] >= longest_ms:
+            yield part
+            part = []
+        part.append(sample)
+    if part:
+        yield part
+
+
+def block_of(
+    subject: str, resolution_s: int, samples: Sequence[tuple[int, Mapping[str, Any]]]
+) -> SampleBlock:
+    """Return a row, not stored yet, of samples in the order of their moments."""
+    return SampleBlock(
+        subject=subject,
+        resolution_s=resolution_s,
+        start=moment(samples[0][0]),
+        end=moment(samples[-1][0]),
+        packed=pack(samples, decimals=2 if resolution_s == 1 else 1),
     )
-
-
-def roll_up_samples(*, now: datetime) -> int:
-    """Average fine samples into coarse ones and drop what is kept no longer; return rows made.
-
-    A bounded slice per call; done twice it makes nothing twice.
-    """
-    made = 0
-    finer = 1
-    for coarser in (10, 60):
-        made += _roll_up(finer, coarser, now=now)
-        finer = coarser
-    for resolution, kept_s in RETENTION.items():
-        _expire(resolution, before=now - timedelta(seconds=kept_s))
-    return made
-
-
-def _roll_up(finer: int, coarser: int, *, now: datetime) -> int:
-    done = Sample.objects.filter(resolution_s=coarser).aggregate(at=Max("at"))["at"]
-    fine = Sample.objects.filter(resolution_s=finer)
-    if done is not None:
-        fine = fine.filter(at__gte=done + timedelta(seconds=coarser))
-    oldest = fine.aggregate(at=Min("at"))["at"]
-    if oldest is None:
-        return 0
-    start = _floor(oldest, coarser)
-    # A bucket is closed only when the samples of a slow collector are in, too.
-    closed = _floor(now - timedelta(seconds=2 * coarser), coarser)
-    end = min(closed, start + _SLICE * (coarser // 10))
-    buckets: dict[tuple[str, datetime], list[Mapping[str, Any]]] = defaultdict(list)
-    rows = Sample.objects.filter(resolution_s=finer, at__gte=start, at__lt=end)
-    for subject, at, values in rows.values_list("subject", "at", "values").iterator():
-        buckets[subject, _floor(at, coarser)].append(values)
-    Sample.objects.bulk_create(
-        [
-            Sample(subject=subject, resolution_s=coarser, at=at, values=averaged(values))
-            for (subject, at), values in buckets.items()
-        ],
-        ignore_conflicts=True,
-        batch_size=500,
-    )
-    return len(buckets)
-
-
-def _floor(at: datetime, seconds: int) -> datetime:
-    return datetime.fromtimestamp(int(at.timestamp()) // seconds * seconds, tz=UTC)
-
-
-def _expire(resolution: int, *, before: datetime) -> None:
-    for _ in range(20):
-        old = Sample.objects.filter(resolution_s=resolution, at__lt=before)
-        rows = list(old.values_list("pk", flat=True)[:_DELETE_ROWS])
-        if not rows:
-            return
-        Sample.objects.filter(pk__in=rows).delete()

@@ -51,7 +51,9 @@ export class LiveSocket {
     socket.onmessage = (event) => {
       if (socket !== this.socket) return;
       if (this.attempt) this.attempt = 0;
-      this.onMessage(JSON.parse(event.data));
+      const message = JSON.parse(event.data);
+      // Several messages may come as one.
+      for (const one of message.type === "batch" ? message.messages : [message]) this.onMessage(one);
     };
     socket.onopen = () => { if (socket === this.socket) this.onState("live"); };
     socket.onclose = (event) => {

@@ -23,7 +23,7 @@ from jobs.lifecycle import JobStatus
 from jobs.models import Job
 from jobs.workspace import output_path
 from monitoring import selectors
-from monitoring.models import MetricPoint, Sample
+from monitoring.models import MetricPoint
 from portal import example
 from portal.models import User
 from portal.supervision import running
@@ -131,9 +131,9 @@ def _report(job: Job, *, runtime: str) -> dict[str, Any]:
         "accuracy": _accuracy(job),
         "log_lines": sum(selectors.log_lines(replica=row).next_line - 1 for row in replicas),
         "metric_points": MetricPoint.objects.filter(replica__in=replicas).count(),
-        "samples": Sample.objects.filter(
-            subject__in=[f"replica:{row.public_id}" for row in replicas], resolution_s=1
-        ).count(),
+        "samples": sum(
+            len(series["samples"]) for series in selectors.job_samples(job=job, now=timezone.now())
+        ),
         "artifacts": [
             {"name": file.path, "size_bytes": file.size_bytes}
             for file in job_selectors.job_outputs(job=job)

@@ -190,7 +190,7 @@ def test_the_cluster_tells_what_is_claimed(api: Api, student: User) -> None:
     [
         (HOSTS, 2),
         ("/api/v1/gpus/", 1),
-        ("/api/v1/cluster/", 7),
+        ("/api/v1/cluster/", 6),
         ("/api/v1/templates/", 1),
         ("/api/v1/environments/", 2),
         ("/api/v1/code/", 1),

@@ -17,7 +17,9 @@ from rest_framework.test import APIClient
 from jobs.lifecycle import JobStatus
 from jobs.models import Attempt, Job, Replica
 from monitoring.api import follow
-from monitoring.models import LogChunk, LogStream, MetricPoint, Sample
+from monitoring.events import milliseconds
+from monitoring.models import LogChunk, LogStream, MetricPoint
+from monitoring.services import block_of, samples_record
 from portal.models import User
 from tests.integration.api.rows import NOW, finish, make_host, make_job
 
@@ -114,12 +116,8 @@ def test_nothing_of_somebody_elses_job(
 def test_metrics_and_samples(api: Api, student: User, job: Job, replica: Replica) -> None:
     MetricPoint.objects.create(replica=replica, name="loss", step=1, value=0.5, at=NOW)
     MetricPoint.objects.create(replica=replica, name="loss", step=2, value=None, at=NOW)
-    Sample.objects.create(
-        subject=f"replica:{replica.public_id}",
-        resolution_s=60,
-        at=NOW,
-        values={"cpu_pct": 99.5},
-    )
+    means = [(milliseconds(NOW), {"cpu_pct": 99.5})]
+    block_of(f"replica:{replica.public_id}", 60, means).save()
 
     metrics = api(student).get(url(job, "metrics/")).json()["series"]
     samples = api(student).get(url(job, "samples/")).json()["series"]
@@ -133,7 +131,7 @@ def test_hosts_and_gpus_have_samples(api: Api, student: User, path: str) -> None
     make_host()
     subject = "host:gpu-1" if path.startswith("hosts") else "gpu:GPU-gpu-1-0"
     at = timezone.now() - timedelta(seconds=5)
-    Sample.objects.create(subject=subject, resolution_s=1, at=at, values={"cpu_pct": 1.0})
+    samples_record([(subject, at, {"cpu_pct": 1.0})])
 
     answer = api(student).get(f"/api/v1/{path}/samples/")
 

@@ -9,14 +9,17 @@ from threading import Event
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostReading
 from cluster.errors import HostUnreachableError
 from cluster.models import Gpu, Host
 from cluster.ports import HostEndpoint, LogLine
 from jobs.models import Replica
-from monitoring import collector, selectors
-from monitoring.models import LogStream, Sample
+from monitoring import broadcast, collector, selectors, services
+from monitoring.ingest import Ingest
+from monitoring.models import LogStream, SampleBlock
+from tests.factories.cluster import HostFactory
 from tests.factories.jobs import NOW, running_job
 
 pytestmark = pytest.mark.django_db
@@ -126,8 +129,38 @@ def reading(replica: Replica, *, gpu: GpuReading | None = None) -> HostReading:
     )
 
 
-def record(host: Host, found: HostReading) -> None:
-    collector.HostFollower(host, lambda endpoint: None, Event()).record(found)  # type: ignore[arg-type, return-value]
+@dataclass
+class Recorder:
+    """What followers hand over to, with a clock that is put on by hand."""
+
+    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    now: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.ingest = Ingest(tell=lambda group, message: self.told.append((group, message)))
+
+    def record(self, host: Host, *readings: HostReading, seconds: float = 3) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.ingest.begin(host.name, now=self.now)
+        for found in readings:
+            self.ingest.take(host.name, found)
+        self.ingest.tick(self.now)
+
+    def samples(self, subject: str) -> list[dict[str, Any]]:
+        since = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+        _, found = selectors.samples(
+            subject=subject,
+            since=since,
+            until=since + timedelta(hours=2),
+            now=since,
+            resolution_s=1,
+        )
+        return [values for _, values in found]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
 
 
 @pytest.fixture
@@ -140,7 +173,7 @@ def replica() -> Replica:
 
 
 def test_a_reading_becomes_samples_of_host_gpu_and_container(
-    replica: Replica, published: list[tuple[str, dict[str, Any]]]
+    replica: Replica, recorder: Recorder
 ) -> None:
     host = Host.objects.get(pk=replica.host_id)
     gpu = GpuReading(
@@ -148,31 +181,151 @@ def test_a_reading_becomes_samples_of_host_gpu_and_container(
         model="Tesla T4",
         index=0,
         memory_total_mib=15_360,
-        why={"utilization_pct": "unsupported"},
+        why={"utilization_pct": "unsupported", "ecc_corrected": "unsupported"},
+        processes={replica.container_id: 900},
+        shares={replica.container_id: 40},
     )
 
-    record(host, reading(replica, gpu=gpu))
+    recorder.record(host, reading(replica, gpu=gpu))
 
-    samples = {sample.subject: sample.values for sample in Sample.objects.all()}
-    assert samples[f"host:{host.name}"]["cpu_pct"] == 12.5
-    assert samples[f"replica:{replica.public_id}"] == {"cpu_pct": 150.0, "memory_mib": 64.0}
-    assert "utilization_pct" not in samples["gpu:GPU-1"]
-    assert samples["gpu:GPU-1"]["why"] == {"utilization_pct": "unsupported"}
+    own = f"replica:{replica.public_id}"
+    [of_host] = recorder.samples(f"host:{host.name}")
+    assert of_host["cpu_pct"] == 12.5
+    assert recorder.samples(own) == [
+        {"cpu_pct": 150.0, "memory_mib": 64.0, "gpu_memory_mib": 900, "gpu_pct": 40}
+    ]
+    assert recorder.samples("gpu:GPU-1") == [
+        {"memory_total_mib": 15_360, "why": {"utilization_pct": "unsupported"}}
+    ]
     assert Gpu.objects.get(uuid="GPU-1").health == "ok"
-    assert {message["subject"] for _, message in published} == set(samples)
+    [(cluster, batch), (job, message)] = recorder.told
+    assert cluster == "cluster"
+    assert {one["subject"] for one in batch["messages"]} == {f"host:{host.name}", "gpu:GPU-1"}
+    assert job == f"job.{replica.attempt.job.public_id.hex}"
+    assert message["subject"] == own
 
 
-def test_a_lost_gpu_keeps_its_row_and_takes_no_work(replica: Replica) -> None:
+def test_what_a_slice_cannot_say_is_said_to_be_for_that(
+    replica: Replica, recorder: Recorder
+) -> None:
+    host = Host.objects.get(pk=replica.host_id)
+    part = GpuReading(
+        uuid=GpuUuid("MIG-1"),
+        model="A100 MIG 1g.5gb",
+        index=0,
+        memory_total_mib=4_864,
+        parent="GPU-1",
+        why={"utilization_pct": "unsupported", "power_w": "stale"},
+    )
+
+    recorder.record(host, reading(replica, gpu=part))
+
+    [values] = recorder.samples("gpu:MIG-1")
+    assert values["why"] == {"utilization_pct": "mig", "power_w": "stale"}
+
+
+def test_a_lost_gpu_keeps_its_row_and_takes_no_work(replica: Replica, recorder: Recorder) -> None:
     host = Host.objects.get(pk=replica.host_id)
     gpu = GpuReading(uuid=GpuUuid("GPU-1"), model="T4", index=0, memory_total_mib=15_360)
-    record(host, reading(replica, gpu=gpu))
+    recorder.record(host, reading(replica, gpu=gpu))
 
     lost = GpuReading(uuid=GpuUuid("GPU-1"), model="T4", index=0, lost=True)
-    record(host, reading(replica, gpu=lost))
-
+    # What changed is judged at once, whatever the rhythm.
+    recorder.record(host, reading(replica, gpu=lost), seconds=1)
     row = Gpu.objects.get(uuid="GPU-1")
     assert row.health == "stale"
     assert row.memory_total_mib == 15_360
+
+    recorder.record(host, reading(replica, gpu=lost))
+    assert Gpu.objects.get(uuid="GPU-1").health == "quarantined"
+
+
+def test_a_probe_that_falls_silent_is_noticed_and_no_job_is_touched(
+    replica: Replica, recorder: Recorder
+) -> None:
+    host = Host.objects.get(pk=replica.host_id)
+    gpu = GpuReading(uuid=GpuUuid("GPU-1"), model="T4", index=0, memory_total_mib=15_360)
+    recorder.record(host, reading(replica, gpu=gpu))
+
+    recorder.record(host, seconds=4)
+    assert Gpu.objects.get().health == "ok"
+    recorder.record(host, seconds=2)
+    row = Gpu.objects.get()
+    assert row.health == "stale"
+    assert row.health_text == "its probe has said nothing for 6 s"
+    host.refresh_from_db()
+    assert host.probe_text == "its probe has said nothing for 6 s"
+    replica.refresh_from_db()
+    assert replica.removed_at is None
+    assert replica.attempt.job.status == "running"
+
+    for _ in range(2):
+        recorder.record(host, reading(replica, gpu=gpu))
+    assert Gpu.objects.get().health == "ok"
+    host.refresh_from_db()
+    assert host.probe_text == ""
+
+
+def test_many_hosts_are_stored_in_few_statements(
+    replica: Replica, recorder: Recorder, django_assert_max_num_queries: Any
+) -> None:
+    hosts = [HostFactory() for _ in range(10)]
+    for number, host in enumerate(hosts):
+        recorder.ingest.take(
+            host.name,
+            HostReading(
+                observed_at=NOW,
+                cpu_pct=1.0,
+                gpus=tuple(
+                    GpuReading(
+                        uuid=GpuUuid(f"GPU-{number}-{n}"), model="T", index=n, memory_total_mib=9
+                    )
+                    for n in range(8)
+                ),
+            ),
+        )
+
+    with django_assert_max_num_queries(12):
+        recorder.ingest.tick(NOW)
+
+    assert Gpu.objects.count() == 80
+    assert SampleBlock.objects.count() == 90
+
+
+def test_with_many_hosts_only_what_is_watched_is_told(replica: Replica, recorder: Recorder) -> None:
+    def many() -> None:
+        for number in range(201):
+            recorder.ingest.take(f"host{number}", HostReading(observed_at=recorder.now))
+        recorder.now += timedelta(seconds=1)
+        recorder.ingest.tick(recorder.now)
+
+    many()
+    assert recorder.told == []
+
+    broadcast.note_watcher("cluster")
+    many()
+    assert (
+        sum(len(message["messages"]) for _, message in recorder.told if "messages" in message) + 1
+        == 201
+    )
+
+
+def test_samples_wait_while_the_database_does_not_answer(
+    replica: Replica, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host.objects.get(pk=replica.host_id)
+    with monkeypatch.context() as broken:
+
+        def refuse(samples: object) -> None:
+            raise OperationalError("the database is gone")
+
+        broken.setattr(services, "samples_record", refuse)
+        with pytest.raises(OperationalError):
+            recorder.record(host, reading(replica))
+
+    recorder.record(host)
+
+    assert len(recorder.samples(f"host:{host.name}")) == 1
 
 
 class BrokenProbe:
@@ -189,7 +342,9 @@ def test_a_probe_that_breaks_is_said_at_the_host(replica: Replica) -> None:
     stop = Event()
     stop.wait = lambda timeout=None: True  # type: ignore[method-assign]
 
-    collector.HostFollower(host, BrokenProbe, stop).run()
+    collector.HostFollower(
+        host, BrokenProbe, take=lambda *_: None, is_wanted=lambda: True, stop=stop
+    ).run()
 
     host.refresh_from_db()
     assert "its probe ended" in host.probe_text

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.series import averaged, resolution_for, thinned, with_gaps
+from monitoring.series import resolution_for, thinned, with_gaps
 
 values = st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=400)
 
@@ -39,16 +39,6 @@ def test_thinning_never_hides_that_something_is_missing(
 def test_a_limit_too_small_to_keep_extremes_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 4"):
         thinned([(1, 1.0)], 3)
-
-
-def test_an_average_is_over_the_samples_that_have_the_field() -> None:
-    found = averaged([{"cpu_pct": 10}, {"cpu_pct": 30, "memory_mib": 5}, {"why": {"power_w": "x"}}])
-
-    assert found == {"cpu_pct": 20, "memory_mib": 5, "why": {"power_w": "x"}}
-
-
-def test_a_field_that_nobody_has_stays_unknown_and_never_becomes_zero() -> None:
-    assert averaged([{}, {}]) == {}
 
 
 @pytest.mark.parametrize(
