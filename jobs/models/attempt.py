@@ -20,6 +20,9 @@ class Attempt(models.Model):
     )
     reason_text = models.TextField(blank=True)
     placement_text = models.TextField(blank=True, help_text="why here, in the placer's words")
+    decision = models.JSONField(
+        default=dict, blank=True, help_text="the hosts that were weighed, with their scores"
+    )
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
