@@ -1,5 +1,6 @@
 """Scheduling policies by name: ``placer`` or ``placer+queue``, each part possibly from a file."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -7,8 +8,10 @@ from cluster.core.errors import BadProblemError
 from cluster.core.placement.catalogue import placer_named, placer_names
 from cluster.core.placement.first_fit import FirstFit
 from cluster.core.placement.options import PlacerOptions
+from cluster.core.placement.packing import movable
 from cluster.core.placement.problem import Placer
 from cluster.core.policy.queue import QUEUE_POLICIES, QueuePolicy
+from cluster.core.resources import ClusterSnapshot, Plan, ResourceRequest
 from cluster.core.simulation.run import SchedulingPolicy
 
 #: How the queue is shown where the name does not say; production's own way.
@@ -36,9 +39,25 @@ def policy_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _placer(name: str, seed: int) -> Placer:
-    if name == FirstFit.name:
-        return FirstFit()  # it looks at no more hosts than it needs, and so suits long traces
-    return placer_named(name, PlacerOptions(seed=seed))
+    placer = placer_named(name, PlacerOptions(seed=seed))
+    return _LazyFirstFit(placer) if name == FirstFit.name else placer
+
+
+class _LazyFirstFit:
+    """First fit that looks at no more hosts than it needs, and so suits long traces.
+
+    It leaves to the other one what says how replicas lie to each other.
+    """
+
+    name = FirstFit.name
+
+    def __init__(self, thorough: Placer) -> None:
+        self._thorough, self._lazy = thorough, FirstFit()
+
+    def place(self, requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
+        """Return the plan; see :class:`cluster.core.placement.problem.Placer`."""
+        placer = self._lazy if all(map(movable, requests)) else self._thorough
+        return placer.place(requests, snapshot)
 
 
 def _queue(name: str) -> QueuePolicy:

@@ -19,7 +19,6 @@ from cluster.core.resources import (
     HostName,
     HostState,
     ResourceRequest,
-    Spread,
 )
 from cluster.core.simulation.models import PairTable
 from cluster.core.simulation.tables import Row, csv_rows, header_of, json_rows, tab_rows
@@ -313,7 +312,6 @@ def _workers(key: str, workers: int, *, share: int | None = None, gpus: int = 1)
         replicas=workers,
         gpus=gpus,
         gpu_share_milli=share,
-        spread=Spread.PACK if workers > 1 else Spread.ANY,
     )
 
 
@@ -394,7 +392,7 @@ def _ordered(
         seen.add(job.key)
         found.append(job)
     found.sort(key=lambda job: job.submitted_s)
-    return Workload(name=name, jobs=tuple(found), host_events=events)
+    return Workload(name=name.rpartition("/")[2], jobs=tuple(found), host_events=events)
 
 
 _Reader = Callable[[str, str], Iterable[WorkloadJob]]
