@@ -1,4 +1,4 @@
-"""Rows of datasets, environments, templates, jobs, attempts and events."""
+"""Rows of datasets, environments, templates, jobs, attempts, events and simulations."""
 
 from jobs.models.attempt import Attempt, OutputFile, Replica
 from jobs.models.code import CodeBundle, CodeKind
@@ -6,6 +6,13 @@ from jobs.models.dataset import Content, Dataset, DatasetVersion, Upload, Versio
 from jobs.models.environment import Environment, JobTemplate
 from jobs.models.event import JobEvent
 from jobs.models.job import Job, JobDataset, JobQuerySet
+from jobs.models.simulation import (
+    PlacementFrames,
+    PlacementRun,
+    Run,
+    RunState,
+    SimulationRun,
+)
 
 __all__ = [
     "Attempt",
@@ -21,7 +28,12 @@ __all__ = [
     "JobQuerySet",
     "JobTemplate",
     "OutputFile",
+    "PlacementFrames",
+    "PlacementRun",
     "Replica",
+    "Run",
+    "RunState",
+    "SimulationRun",
     "Upload",
     "VersionState",
 ]
