@@ -106,6 +106,7 @@ class PlacementRun(Run):
         default=dict, help_text="the texts of the files with hosts and requests, and their names"
     )
     objective = models.CharField(max_length=16)
+    method = models.CharField(max_length=16, help_text="which parts of the swarm placer work")
     seconds = models.FloatField()
 
     objects = PlacementRunQuerySet.as_manager()
