@@ -11,7 +11,7 @@ the reduced cost of a flow says how badly a class lies on a kind of host. Both s
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ Ints = NDArray[np.int64]
 MAX_FLOWS: Final = 60_000
 _EPSILON: Final = 1e-6
 _WHOLE: Final = 1000
+#: Which functions of Fekete and Schepers are tried: few for prices, many for the bound.
+_FEW: Final = (1, 2, 3, 4, 5, 7)
+_MANY: Final = (*range(1, 16), 17, 19, 23, 29, 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ def hosts_bound(packing: Packing, *, seconds: float = 5.0) -> int:
     """
     from scipy import optimize
 
-    program = _program(packing)
+    program = _program(packing, sharp=True)
     in_use = int(packing.host.used.sum())
     if program is None:
         return in_use if not len(packing.request_class) else 0
@@ -153,7 +156,7 @@ def _dual_of_demand(result: Any, rows: int) -> Floats:
     return dual
 
 
-def _program(packing: Packing) -> _Program | None:
+def _program(packing: Packing, *, sharp: bool = False) -> _Program | None:
     from scipy import sparse
 
     flows = np.argwhere(packing.classes.fits > 0).astype(np.int64)
@@ -169,7 +172,7 @@ def _program(packing: Packing) -> _Program | None:
         if not len(of_kind):
             continue
         host = int(packing.kinds[kind][0])
-        for sizes, capacity in _rows_of(packing, flows[of_kind, 0], host):
+        for sizes, capacity in _rows_of(packing, flows[of_kind, 0], host, sharp=sharp):
             held = np.flatnonzero(sizes)
             row = np.int64(len(limit))
             rows.append(np.full(len(held) + 1, row))
@@ -195,32 +198,30 @@ def _program(packing: Packing) -> _Program | None:
     )
 
 
-def _rows_of(packing: Packing, classes: Ints, host: int) -> Iterator[tuple[Floats, float]]:
+def _rows_of(
+    packing: Packing, classes: Ints, host: int, *, sharp: bool
+) -> Iterator[tuple[Floats, float]]:
     """Yield the capacity rows of one kind of host: sizes per class, and one host's capacity."""
     wanted, has = packing.classes, packing.host
     gpus, share = wanted.gpus[classes], wanted.share[classes]
-    yield from _sharpened(wanted.cpu[classes], int(has.cpu[host]))
-    yield from _sharpened(wanted.memory[classes], int(has.memory[host]))
+    parts = _MANY if sharp else _FEW
+    yield from _sharpened(wanted.cpu[classes], int(has.cpu[host]), parts)
+    yield from _sharpened(wanted.memory[classes], int(has.memory[host]), parts)
     free = has.share[host][has.share[host] > 0]
     if not len(free) or not gpus.any():
         return
-    yield from _sharpened(gpus * share, int(free.sum()))
+    yield from _sharpened(gpus * share, int(free.sum()), parts)
     memory = gpus * wanted.gpu_memory[classes]
     if memory.any():
         total = int(has.gpu_memory[host][has.share[host] > 0].sum())
         yield from _linear(memory, total)
     if (free == _WHOLE).all():
-        yield from _per_gpu(gpus, share, len(free))
+        for function in _functions(share, _WHOLE, parts):
+            yield gpus * function, float(len(free))
     else:
         whole = np.where(share == _WHOLE, gpus, 0)
         yield whole.astype(np.float64), float((free == _WHOLE).sum())
     yield from _per_model(packing, classes, host)
-
-
-def _per_gpu(gpus: Ints, share: Ints, count: int) -> Iterator[tuple[Floats, float]]:
-    """Yield rows in which a function of the share on one GPU stands for it."""
-    for function in _functions(share, _WHOLE):
-        yield gpus * function, float(count)
 
 
 def _per_model(packing: Packing, classes: Ints, host: int) -> Iterator[tuple[Floats, float]]:
@@ -241,25 +242,25 @@ def _linear(sizes: Ints, capacity: int) -> Iterator[tuple[Floats, float]]:
         yield sizes / capacity, 1.0
 
 
-def _sharpened(sizes: Ints, capacity: int) -> Iterator[tuple[Floats, float]]:
+def _sharpened(sizes: Ints, capacity: int, parts: Sequence[int]) -> Iterator[tuple[Floats, float]]:
     """Yield the row itself and its sharpenings, in units of one host."""
     if capacity <= 0 or not sizes.any():
         return
     yield from _linear(sizes, capacity)
-    for function in _functions(sizes, capacity):
+    for function in _functions(sizes, capacity, parts):
         yield function, 1.0
 
 
-def _functions(sizes: Ints, capacity: int) -> Iterator[Floats]:
+def _functions(sizes: Ints, capacity: int, parts: Sequence[int]) -> Iterator[Floats]:
     """Yield dual-feasible functions of ``sizes / capacity`` that change something, exactly."""
     plain = sizes / capacity
-    for parts in (1, 2, 3, 4, 5, 7):
-        scaled = sizes * (parts + 1)
-        function = np.where(scaled % capacity == 0, plain, (scaled // capacity) / parts)
+    for part in parts:
+        scaled = sizes * (part + 1)
+        function = np.where(scaled % capacity == 0, plain, (scaled // capacity) / part)
         if (function > plain + 1e-12).any():
             yield function
     small = np.unique(sizes[(sizes > 0) & (2 * sizes <= capacity)])
-    for size in _spread(small, 5):
+    for size in _spread(small, len(parts)):
         # Larger than 1 - e is a whole host, smaller than e is nothing.
         function = np.where(sizes + size > capacity, 1.0, np.where(sizes < size, 0.0, plain))
         if (function > plain + 1e-12).any():

@@ -686,7 +686,15 @@ def place_in_order(
     free_cpu, free_memory, slots = solution.cpu, solution.memory, solution.slots
     free_share, free_gpu_memory = solution.share, solution.gpu_memory
     kind_of, in_use, zone, model = hosts.kind, hosts.used, hosts.zone, hosts.model
-    fits, accepts = classes.fits, classes.accepts
+    fits, accepts, total = classes.fits, classes.accepts, hosts.total
+    free_gpu = np.zeros(len(free_cpu), np.int64)
+    for host in range(len(free_cpu)):
+        for gpu in range(free_share.shape[1]):
+            free_gpu[host] += max(free_share[host, gpu], 0)
+    # Of untouched hosts that are alike only the first is looked at.
+    alike = rule in {BEST, WORST, DOT, COST}
+    seen = np.full(len(kind_of), -1, np.int64)
+    turn = -1
     # Room only shrinks: the hosts at the head that are too full for a class stay so.
     resume = np.zeros(len(classes.cpu), np.int64)
     for request in range(len(request_class)):
@@ -700,6 +708,8 @@ def place_in_order(
         for rank in range(replicas[request]):
             best = -1
             best_score = 1e300
+            turn += 1
+            simple = alike and label[request] < 0 and rank == 0
             for pass_ in range(2):
                 # Hosts in use first, then the rest; without that wish all in one pass.
                 if pass_ == 1 and (not used_first or best >= 0):
@@ -710,11 +720,17 @@ def place_in_order(
                     if (
                         free_cpu[host] < cpu
                         or free_memory[host] < memory
+                        or free_gpu[host] < gpus * part
                         or fits[class_, kind_of[host]] == 0
                     ):
                         if leading:
                             resume[class_] = at + 1
                         continue
+                    if simple and slots[host] == 0:
+                        if seen[kind_of[host]] == turn:
+                            leading = False
+                            continue
+                        seen[kind_of[host]] = turn
                     if used_first:
                         busy = slots[host] > 0 or in_use[host] > 0
                         if busy == (pass_ == 1):
@@ -761,9 +777,20 @@ def place_in_order(
                         score = -1e299
                     elif rule == RANDOM:
                         score = draw(state)
+                    elif rule == COST:
+                        score = rise_in_cost(host, class_, mask, hosts, classes, solution, terms)
                     else:
                         score = rule_score(
-                            rule, host, class_, mask, hosts, classes, solution, terms
+                            rule,
+                            cpu,
+                            memory,
+                            gpus * part,
+                            free_cpu[host],
+                            free_memory[host],
+                            free_gpu[host],
+                            max(total[host, 0], 1),
+                            max(total[host, 1], 1),
+                            max(total[host, 2], 1),
                         )
                     if score < best_score:
                         best_score = score
@@ -774,12 +801,14 @@ def place_in_order(
                 break
             place_host[start + rank] = best
             place_mask[start + rank] = place_one(best, class_, hosts, classes, solution)
+            free_gpu[best] -= gpus * part
             placed += 1
         if placed < replicas[request]:
             for rank in range(placed):
                 remove_one(
                     place_host[start + rank], class_, place_mask[start + rank], classes, solution
                 )
+                free_gpu[place_host[start + rank]] += gpus * part
                 place_host[start + rank] = -1
             resume[class_] = head
             continue
@@ -792,6 +821,29 @@ def place_in_order(
 @compiled
 def rule_score(
     rule: int,
+    cpu: int,
+    memory: int,
+    gpu: int,
+    free_cpu: int,
+    free_memory: int,
+    free_gpu: int,
+    cpu_total: int,
+    memory_total: int,
+    gpu_total: int,
+) -> float:
+    """Return how bad a host is for a replica by one of the rules; lower is better."""
+    if rule == DOT:
+        along = cpu / cpu_total * (free_cpu / cpu_total)
+        along += memory / memory_total * (free_memory / memory_total)
+        along += gpu / gpu_total * (free_gpu / gpu_total)
+        return float(-along)
+    left = (free_cpu - cpu) / cpu_total + (free_memory - memory) / memory_total
+    left += (free_gpu - gpu) / gpu_total
+    return float(left if rule == BEST else -left)
+
+
+@compiled
+def rise_in_cost(
     host: int,
     class_: int,
     mask: int,
@@ -800,24 +852,7 @@ def rule_score(
     solution: Solution,
     terms: Terms,
 ) -> float:
-    """Return how bad a host is for a replica by one of the rules; lower is better."""
-    gpu_free = 0
-    for gpu in range(solution.share.shape[1]):
-        gpu_free += max(solution.share[host, gpu], 0)
-    cpu_total = max(hosts.total[host, 0], 1)
-    memory_total = max(hosts.total[host, 1], 1)
-    gpu_total = max(hosts.total[host, 2], 1)
-    gpu_wanted = classes.gpus[class_] * classes.share[class_]
-    if rule in {BEST, WORST}:
-        left = (solution.cpu[host] - classes.cpu[class_]) / cpu_total
-        left += (solution.memory[host] - classes.memory[class_]) / memory_total
-        left += (gpu_free - gpu_wanted) / gpu_total
-        return float(left if rule == BEST else -left)
-    if rule == DOT:
-        along = classes.cpu[class_] / cpu_total * (solution.cpu[host] / cpu_total)
-        along += classes.memory[class_] / memory_total * (solution.memory[host] / memory_total)
-        along += gpu_wanted / gpu_total * (gpu_free / gpu_total)
-        return float(-along)
+    """Return what a replica adds to the cost of a host."""
     before = cost_of(host, hosts, classes, solution, terms)
     place_one(host, class_, hosts, classes, solution)
     after = cost_of(host, hosts, classes, solution, terms)

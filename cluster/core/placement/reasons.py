@@ -1,7 +1,6 @@
 """Why a request was not placed: the constraint that binds, once per class of equal requests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from cluster.core.resources import (
 )
 
 Truths = NDArray[np.bool_]
+_Short = tuple[Constraint, str, dict[str, int | str]]
 
 
 class _Shape(NamedTuple):
@@ -30,7 +30,16 @@ class _Shape(NamedTuple):
     label: str
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """The hosts that a request may use, and the most that one of them has free."""
+
+    allowed: Truths
+    up: Ints
+    most_cpu: int
+    most_memory: int
+
+
 class Reasons:
     """Answers for one plan; equal requests share an answer.
 
@@ -39,9 +48,24 @@ class Reasons:
         solution: What is left of the hosts once the plan is applied.
     """
 
-    packing: Packing
-    solution: Solution
-    _known: dict[_Shape, Deferral] = field(default_factory=dict)
+    def __init__(self, packing: Packing, solution: Solution) -> None:
+        self.packing, self.solution = packing, solution
+        self._known: dict[_Shape, Deferral] = {}
+        self._hosts: dict[tuple[object, object], _Hosts] = {}
+        self._gpus: dict[tuple[object, ...], _Short | None] = {}
+        self._schedulable = np.array([host.schedulable for host in packing.hosts], bool)
+        # Hosts that are equal when empty are one make: there are few.
+        whole = np.hstack(
+            [
+                packing.host.total,
+                packing.host.zone[:, None],
+                packing.host.model,
+                packing.gpu_memory_total,
+            ]
+        )
+        _, self._first, self._make = np.unique(
+            whole, axis=0, return_index=True, return_inverse=True
+        )
 
     def why(self, request: int) -> Deferral:
         """Return why the request of this number waits: the last filter that no host passes.
@@ -70,14 +94,8 @@ class Reasons:
                 text="No host is registered yet. An admin can add one.",
                 ever=False,
             )
-        allowed = np.array(
-            [
-                (request.hosts_allowed is None or host.name in request.hosts_allowed)
-                and host.name not in request.hosts_excluded
-                for host in hosts
-            ]
-        )
-        if not allowed.any():
+        among = self._among(request)
+        if not among.allowed.any():
             return Deferral(
                 key=request.key,
                 constraint=Constraint.NOT_ALLOWED,
@@ -85,11 +103,16 @@ class Reasons:
                 ever=False,
                 evidence={"hosts": len(hosts)},
             )
-        up = allowed & np.array([host.schedulable for host in hosts])
-        ever = self._holds(request, class_, allowed)
-        if not up.any() or (ever and not self._holds(request, class_, up)):
-            down = [host for host, fine in zip(hosts, allowed & ~up, strict=True) if fine]
-            reasons = sorted({host.reason for host in down if host.reason})
+        up = among.allowed & self._schedulable
+        # What fits on a host as it is needs no second look; neither do hosts that are all up.
+        fits = request.replicas == 1 and bool(self.packing.classes.fits[class_].any())
+        ever = fits or self._holds(request, class_, among.allowed)
+        all_up = len(among.up) == int(among.allowed.sum())
+        if not len(among.up) or (
+            ever and not fits and not all_up and not self._holds(request, class_, up)
+        ):
+            down = np.flatnonzero(among.allowed & ~up).tolist()
+            reasons = sorted({hosts[at].reason for at in down if hosts[at].reason})
             return Deferral(
                 key=request.key,
                 constraint=Constraint.HOSTS_DOWN,
@@ -97,66 +120,85 @@ class Reasons:
                 + ("; ".join(reasons) or "nobody says why")
                 + ".",
                 ever=ever,
-                evidence={"hosts": int(allowed.sum()), "hosts_up": int(up.sum())},
+                evidence={"hosts": int(among.allowed.sum()), "hosts_up": len(among.up)},
             )
-        constraint, text, evidence = self._short(request, class_, np.flatnonzero(up))
+        constraint, text, evidence = self._short(request, class_, among)
         return Deferral(
             key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
         )
 
+    def _among(self, request: ResourceRequest) -> _Hosts:
+        key = (request.hosts_allowed, request.hosts_excluded)
+        if key not in self._hosts:
+            allowed = np.array(
+                [
+                    (request.hosts_allowed is None or host.name in request.hosts_allowed)
+                    and host.name not in request.hosts_excluded
+                    for host in self.packing.hosts
+                ]
+            )
+            up = np.flatnonzero(allowed & self._schedulable)
+            self._hosts[key] = _Hosts(
+                allowed,
+                up,
+                int(self.solution.cpu[up].max(initial=0)),
+                int(self.solution.memory[up].max(initial=0)),
+            )
+        return self._hosts[key]
+
     def _holds(self, request: ResourceRequest, class_: int, among: Truths) -> bool:
         """Return whether these hosts could hold the whole gang when nothing else ran on them."""
-        packing = self.packing
-        each = np.where(among, request.replicas, 0)
+        packing, first = self.packing, self._first
+        count = np.bincount(self._make[among], minlength=len(first))
+        each = np.full(len(first), request.replicas)
         for column, size in ((0, request.cpu_millis), (1, request.memory_mib)):
             if size:
-                each = np.minimum(each, packing.host.total[:, column] // size)
+                each = np.minimum(each, packing.host.total[first, column] // size)
         if request.gpus:
-            suits = self._of_model(class_) & (
-                packing.gpu_memory_total >= (request.gpu_memory_mib or 0)
-            )
+            memory = packing.gpu_memory_total[first]
+            suits = self._of_model(class_, first) & (memory >= (request.gpu_memory_mib or 0))
             per_gpu = np.full(suits.shape, WHOLE_GPU_MILLI // request.share_milli)
             if not request.whole_gpus and request.gpu_memory_mib:
-                per_gpu = np.minimum(per_gpu, packing.gpu_memory_total // request.gpu_memory_mib)
+                per_gpu = np.minimum(per_gpu, memory // request.gpu_memory_mib)
             places = np.where(suits, np.minimum(per_gpu, request.replicas), 0)
-            # Replicas of one gang need distinct GPUs each: a bound that is exact for one or all.
             enough = suits.sum(axis=1) >= request.gpus
             each = np.where(enough, np.minimum(each, places.sum(axis=1) // request.gpus), 0)
         if request.spread is Spread.PACK:
-            return bool((each >= request.replicas).any())
+            return bool((each[count > 0] >= request.replicas).any())
         if request.spread is Spread.SPREAD:
             each = np.minimum(each, 1)
         if request.same_zone:
-            by_zone = np.bincount(packing.host.zone, weights=each)
+            by_zone = np.bincount(packing.host.zone[first], weights=each * count)
             return bool((by_zone >= request.replicas).any())
-        return bool(each.sum() >= request.replicas)
+        return bool((each * count).sum() >= request.replicas)
 
-    def _of_model(self, class_: int) -> Truths:
-        model = self.packing.host.model
+    def _of_model(self, class_: int, hosts: Ints) -> Truths:
+        model = self.packing.host.model[hosts]
         accepts = self.packing.classes.accepts[class_]
         if not len(accepts):
             return np.zeros(model.shape, bool)
         suits: Truths = (model >= 0) & (accepts[np.maximum(model, 0)] > 0)
         return suits
 
-    def _short(
-        self, request: ResourceRequest, class_: int, up: Ints
-    ) -> tuple[Constraint, str, dict[str, int | str]]:
+    def _short(self, request: ResourceRequest, class_: int, among: _Hosts) -> _Short:
         if request.gpus:
-            found = self._gpu_short(request, class_, up)
+            accepts = self.packing.classes.accepts[class_].tobytes()
+            memory, share = request.gpu_memory_mib, request.gpu_share_milli
+            key = (id(among), request.gpus, memory, share, request.gpu_models, accepts)
+            if key not in self._gpus:
+                self._gpus[key] = self._gpu_short(request, class_, among.up)
+            found = self._gpus[key]
             if found is not None:
                 return found
         for constraint, asked, free in (
-            (Constraint.CPU, request.cpu_millis, int(self.solution.cpu[up].max())),
-            (Constraint.MEMORY, request.memory_mib, int(self.solution.memory[up].max())),
+            (Constraint.CPU, request.cpu_millis, among.most_cpu),
+            (Constraint.MEMORY, request.memory_mib, among.most_memory),
         ):
             if asked > free:
                 return _amount(constraint, asked, free)
         return self._shape_short(request)
 
-    def _shape_short(
-        self, request: ResourceRequest
-    ) -> tuple[Constraint, str, dict[str, int | str]]:
+    def _shape_short(self, request: ResourceRequest) -> _Short:
         needs = (
             f"{request.cpu_millis / 1000:g} cores, {request.memory_mib} MiB"
             f"{f' and {request.gpus} GPU(s)' if request.gpus else ''}"
@@ -192,11 +234,9 @@ class Reasons:
             evidence,
         )
 
-    def _gpu_short(
-        self, request: ResourceRequest, class_: int, up: Ints
-    ) -> tuple[Constraint, str, dict[str, int | str]] | None:
+    def _gpu_short(self, request: ResourceRequest, class_: int, up: Ints) -> _Short | None:
         """Return what is wrong about the GPUs alone, or ``None`` when some host has enough."""
-        of_model = self._of_model(class_)[up]
+        of_model = self._of_model(class_, up)
         if not of_model.any() and (request.gpu_model or request.gpu_models):
             asked = request.gpu_model or " or ".join(sorted(request.gpu_models))
             return (
@@ -224,9 +264,7 @@ class Reasons:
         return _gpu_amount(request, most_free, evidence)
 
 
-def _amount(
-    constraint: Constraint, asked: int, free: int
-) -> tuple[Constraint, str, dict[str, int | str]]:
+def _amount(constraint: Constraint, asked: int, free: int) -> _Short:
     if constraint is Constraint.CPU:
         text = f"Needs {asked / 1000:g} cores on one host; at most {free / 1000:g} are free on one."
         return constraint, text, {"asked_millis": asked, "free_millis": free}
@@ -234,9 +272,7 @@ def _amount(
     return constraint, text, {"asked_mib": asked, "free_mib": free}
 
 
-def _gpu_amount(
-    request: ResourceRequest, most_free: int, evidence: dict[str, int | str]
-) -> tuple[Constraint, str, dict[str, int | str]]:
+def _gpu_amount(request: ResourceRequest, most_free: int, evidence: dict[str, int | str]) -> _Short:
     if request.whole_gpus and not request.gpu_memory_mib:
         return (
             Constraint.GPU,
@@ -256,9 +292,3 @@ def _gpu_amount(
         f"Needs {request.gpus} GPU(s) with {memory} MiB free each on one host.",
         evidence | {"asked_mib": memory},
     )
-
-
-def deferrals(packing: Packing, solution: Solution, waiting: Sequence[int]) -> tuple[Deferral, ...]:
-    """Return why each of the requests with these numbers waits."""
-    reasons = Reasons(packing, solution)
-    return tuple(reasons.why(request) for request in waiting)

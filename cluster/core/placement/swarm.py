@@ -14,7 +14,7 @@ any moment.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,6 +209,13 @@ class Found:
     iterations: int
 
 
+class Searching(NamedTuple):
+    """What a search is told beside the problem."""
+
+    options: PlacerOptions
+    settings: PlacerSettings
+
+
 class Run:
     """One search from the first particle to the last move.
 
@@ -223,7 +230,7 @@ class Run:
 
     def __init__(
         self,
-        placer: SwarmPlacer,
+        placer: Searching | SwarmPlacer,
         packing: Packing,
         counts: Ints,
         base: HostArrays,
