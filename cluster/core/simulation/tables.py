@@ -101,15 +101,13 @@ def csv_rows(text: str, file: str, *, columns: Sequence[str] = ()) -> Iterator[R
     lines = text.lstrip("\ufeff").splitlines()
     header = header_of(text)
     _check_header(header, columns, file)
+    if len(lines) > MAX_ROWS + 1:
+        raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file")
     count = 0
     for count, cells in enumerate(_records(lines[1:], file), 1):
-        if count > MAX_ROWS:
-            raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file")
         if len(cells) != len(header):
             raise FileProblem(file, f"expected {len(header)} values, got {len(cells)}", row=count)
-        yield Row(
-            file, count, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-        )
+        yield Row(file, count, dict(zip(header, map(str.strip, cells), strict=True)))
     if not count:
         raise FileProblem(file, "there are no rows below the header")
 
