@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, Final
 
 from cluster.core.errors import FileProblem
@@ -135,6 +136,16 @@ def json_rows(values: Any, file: str, name: str) -> Iterator[Row]:
         if not isinstance(value, dict):
             raise FileProblem(file, "expected an object", row=number, column=name)
         yield Row(file, number, value)
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a CSV; its columns are those that any row has, in the order they come in."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def _check_header(header: Sequence[str], columns: Sequence[str], file: str) -> None:

@@ -98,6 +98,26 @@ def hosts_from_text(text: str, file: str) -> ClusterSnapshot:
     )
 
 
+def hosts_to_json(snapshot: ClusterSnapshot) -> str:
+    """Return hosts as our JSON; of GPUs of several models on one host the first counts for all.
+
+    What is claimed is left out: a file of hosts is of empty ones.
+    """
+    nodes = [
+        {
+            "id": host.name,
+            "cpu_milli": host.cpu_millis,
+            "memory_mib": host.memory_mib,
+            "gpu": len(host.gpus),
+            "gpu_model": host.gpus[0].model if host.gpus else "",
+            "gpu_memory_mib": host.gpus[0].memory_total_mib if host.gpus else 0,
+            "zone": host.zone,
+        }
+        for host in snapshot.hosts
+    ]
+    return json.dumps({"nodes": nodes}, indent=1)
+
+
 def throughputs_from_json(text: str, file: str, gpu_model: str) -> Throughputs:
     """Return the speeds alone of Gavel's job types on one kind of GPU.
 
