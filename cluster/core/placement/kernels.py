@@ -726,16 +726,16 @@ def place_in_order(
                         if leading:
                             resume[class_] = at + 1
                         continue
-                    if simple and slots[host] == 0:
-                        if seen[kind_of[host]] == turn:
-                            leading = False
-                            continue
-                        seen[kind_of[host]] = turn
                     if used_first:
                         busy = slots[host] > 0 or in_use[host] > 0
                         if busy == (pass_ == 1):
                             leading = False
                             continue
+                    if simple and slots[host] == 0:
+                        if seen[kind_of[host]] == turn:
+                            leading = False
+                            continue
+                        seen[kind_of[host]] = turn
                     if label[request] >= 0 and label_hosts[label[request], host]:
                         leading = False
                         continue

@@ -130,9 +130,10 @@ class SwarmPlacer:
     ) -> Plan:
         solution = replay(packing, places)
         weights = weights_of(self.options.objective)
-        everything = Search(
-            packing, counts=packing.counts, base=packing.host, weights=weights
-        ).cost(solution)
+        cost = 0.0
+        if packing.kinds:
+            everything = Search(packing, counts=packing.counts, base=packing.host, weights=weights)
+            cost = everything.cost(solution).cost
         why = (
             "the packing is proven to be the best"
             if proven
@@ -142,7 +143,7 @@ class SwarmPlacer:
             placer=self.name,
             objective=objective_name(self.options.objective),
             hosts_active=hosts_active(packing, solution),
-            cost=everything.cost,
+            cost=cost,
             proven=proven,
             seconds=budget.seconds_used(),
             iterations=iterations,

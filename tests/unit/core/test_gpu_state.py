@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.core.policy import gpu_state
 from cluster.core.policy.gpu_state import (
     FAULTS,
     SEVERITY,
@@ -302,3 +303,16 @@ def test_silence_alone_never_condemns(seen: list[tuple[GpuReading | None, str, s
     after = gpu.see(None, times=20, trouble="hang").memory.held
 
     assert {name for name in after if FAULTS[Fault(name)].sticky} <= before
+
+
+@given(OBSERVATIONS)
+def test_the_short_way_for_calm_readings_comes_to_the_same(
+    seen: list[tuple[GpuReading | None, str, str]],
+) -> None:
+    short, long = Gpu(), Gpu()
+    for reading, trouble, boot in seen:
+        first = short.see(reading, trouble=trouble, boot=boot)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu_state, "_is_calm", lambda *_: False)
+            second = long.see(reading, trouble=trouble, boot=boot)
+        assert (first.health, first.findings) == (second.health, second.findings)

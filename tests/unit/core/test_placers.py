@@ -1,4 +1,4 @@
-"""What every plan of first fit keeps, whatever the hosts and the requests."""
+"""What every placer's plan keeps, whatever the hosts and the requests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from cluster.core.errors import BadProblemError
 from cluster.core.placement.admission import admit
+from cluster.core.placement.baselines import HEURISTICS
 from cluster.core.placement.first_fit import FirstFit
+from cluster.core.placement.options import PlacerOptions
+from cluster.core.placement.planner import QueuePlanner
+from cluster.core.placement.problem import Objective, Placer
 from cluster.core.placement.room import Room, feasible
+from cluster.core.placement.swarm import SwarmPlacer
 from cluster.core.resources import (
     ClusterSnapshot,
     Constraint,
@@ -27,6 +32,22 @@ from cluster.core.resources import (
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 MODELS = ("NVIDIA A100", "NVIDIA T4")
+
+
+def few(objective: Objective = Objective.HOSTS) -> PlacerOptions:
+    return PlacerOptions(objective=objective, moves=1000)
+
+
+PLACERS: list[Placer] = [
+    FirstFit(),
+    *(HEURISTICS[name] for name in ("first-fit", "bfd", "random", "dot-scarce")),
+    *(
+        SwarmPlacer(few(objective))
+        for objective in (Objective.HOSTS, Objective.GPU, Objective.FRAGMENTATION)
+    ),
+    QueuePlanner(few()),
+]
+every_placer = pytest.mark.parametrize("placer", PLACERS, ids=lambda placer: placer.name)
 
 
 @st.composite
@@ -105,12 +126,13 @@ def taken(plan: Plan, requests: list[ResourceRequest]) -> tuple[Counter[str], Co
     return by_host, by_gpu
 
 
-@settings(max_examples=200, deadline=None)
+@every_placer
+@settings(max_examples=25, deadline=None)
 @given(requests=request_lists(), snapshot=snapshots())
 def test_a_plan_takes_no_more_than_is_free(
-    requests: list[ResourceRequest], snapshot: ClusterSnapshot
+    placer: Placer, requests: list[ResourceRequest], snapshot: ClusterSnapshot
 ) -> None:
-    plan = FirstFit().place(requests, snapshot)
+    plan = placer.place(requests, snapshot)
 
     by_host, by_gpu = taken(plan, requests)
     for host in snapshot.hosts:
@@ -121,12 +143,13 @@ def test_a_plan_takes_no_more_than_is_free(
             assert whole or by_gpu[gpu.uuid] <= gpu.memory_free_mib
 
 
-@settings(max_examples=200, deadline=None)
+@every_placer
+@settings(max_examples=25, deadline=None)
 @given(requests=request_lists(), snapshot=snapshots())
 def test_a_gang_is_placed_whole_or_not_at_all_and_everything_is_answered(
-    requests: list[ResourceRequest], snapshot: ClusterSnapshot
+    placer: Placer, requests: list[ResourceRequest], snapshot: ClusterSnapshot
 ) -> None:
-    plan = FirstFit().place(requests, snapshot)
+    plan = placer.place(requests, snapshot)
 
     wanted = {request.key: request for request in requests}
     answered = [found.key for found in plan.placements] + [found.key for found in plan.deferred]
@@ -141,12 +164,13 @@ def test_a_gang_is_placed_whole_or_not_at_all_and_everything_is_answered(
         assert deferral.evidence or deferral.constraint is Constraint.NO_HOST
 
 
-@settings(max_examples=200, deadline=None)
+@every_placer
+@settings(max_examples=25, deadline=None)
 @given(requests=request_lists(), snapshot=snapshots())
 def test_nothing_goes_where_it_may_not_or_onto_what_takes_no_work(
-    requests: list[ResourceRequest], snapshot: ClusterSnapshot
+    placer: Placer, requests: list[ResourceRequest], snapshot: ClusterSnapshot
 ) -> None:
-    plan = FirstFit().place(requests, snapshot)
+    plan = placer.place(requests, snapshot)
 
     wanted = {request.key: request for request in requests}
     hosts = {host.name: host for host in snapshot.hosts}
@@ -162,20 +186,22 @@ def test_nothing_goes_where_it_may_not_or_onto_what_takes_no_work(
                 assert request.gpu_model.lower() in gpus[uuid].model.lower()
 
 
+@every_placer
 @settings(max_examples=100, deadline=None)
 @given(requests=request_lists(), snapshot=snapshots())
 def test_equal_input_gives_an_equal_plan(
-    requests: list[ResourceRequest], snapshot: ClusterSnapshot
+    placer: Placer, requests: list[ResourceRequest], snapshot: ClusterSnapshot
 ) -> None:
-    assert FirstFit().place(requests, snapshot) == FirstFit().place(requests, snapshot)
+    assert placer.place(requests, snapshot) == placer.place(requests, snapshot)
 
 
-@settings(max_examples=200, deadline=None)
+@every_placer
+@settings(max_examples=25, deadline=None)
 @given(requests=request_lists(), snapshot=snapshots())
 def test_what_was_placed_was_possible_and_what_is_impossible_says_so(
-    requests: list[ResourceRequest], snapshot: ClusterSnapshot
+    placer: Placer, requests: list[ResourceRequest], snapshot: ClusterSnapshot
 ) -> None:
-    plan = FirstFit().place(requests, snapshot)
+    plan = placer.place(requests, snapshot)
 
     wanted = {request.key: request for request in requests}
     rooms = [Room(host) for host in snapshot.hosts]
@@ -187,7 +213,7 @@ def test_what_was_placed_was_possible_and_what_is_impossible_says_so(
             assert not feasible(wanted[deferral.key], rooms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(request=request_lists(), snapshot=snapshots())
 def test_a_refusal_at_submission_names_a_field_and_what_would_fit(
     request: list[ResourceRequest], snapshot: ClusterSnapshot
@@ -223,6 +249,7 @@ def shared_claim(uuid: str, claimed_mib: int) -> GpuState:
     return gpu(uuid, memory_claimed_mib=claimed_mib, claims=1)
 
 
+@every_placer
 @pytest.mark.parametrize(
     ("hosts", "request_", "constraint"),
     [
@@ -248,38 +275,41 @@ def shared_claim(uuid: str, claimed_mib: int) -> GpuState:
     ],
 )
 def test_a_deferral_names_the_constraint_that_binds(
-    hosts: list[HostState], request_: ResourceRequest, constraint: Constraint
+    placer: Placer, hosts: list[HostState], request_: ResourceRequest, constraint: Constraint
 ) -> None:
-    plan = FirstFit().place([request_], ClusterSnapshot(taken_at=NOW, hosts=tuple(hosts)))
+    plan = placer.place([request_], ClusterSnapshot(taken_at=NOW, hosts=tuple(hosts)))
 
     assert [deferral.constraint for deferral in plan.deferred] == [constraint]
 
 
-def test_two_gangs_of_the_size_of_the_cluster_do_not_hold_half_each() -> None:
+@every_placer
+def test_two_gangs_of_the_size_of_the_cluster_do_not_hold_half_each(placer: Placer) -> None:
     hosts = tuple(host(name, gpus=(gpu(f"{name}0"), gpu(f"{name}1"))) for name in "ab")
     gangs = [ask(key=key, replicas=4, gpus=1) for key in ("first", "second")]
 
-    plan = FirstFit().place(gangs, ClusterSnapshot(taken_at=NOW, hosts=hosts))
+    plan = placer.place(gangs, ClusterSnapshot(taken_at=NOW, hosts=hosts))
 
     assert [placement.key for placement in plan.placements] == ["first"]
     assert [deferral.key for deferral in plan.deferred] == ["second"]
 
 
-def test_shared_requests_fill_one_gpu_before_they_open_another() -> None:
+@every_placer
+def test_shared_requests_fill_one_gpu_before_they_open_another(placer: Placer) -> None:
     one = host(gpus=(gpu("G0"), shared_claim("G1", 4000)))
 
-    plan = FirstFit().place(
+    plan = placer.place(
         [ask(gpus=1, gpu_memory_mib=5000)], ClusterSnapshot(taken_at=NOW, hosts=(one,))
     )
 
     assert plan.placements[0].replicas[0].gpus == (GpuUuid("G1"),)
 
 
-def test_more_claimed_than_there_is_is_a_bug_and_not_a_plan() -> None:
+@every_placer
+def test_more_claimed_than_there_is_is_a_bug_and_not_a_plan(placer: Placer) -> None:
     broken = host(gpus=(gpu("G0", memory_claimed_mib=10_001, claims=2),))
 
     with pytest.raises(BadProblemError, match="G0"):
-        FirstFit().place([ask()], ClusterSnapshot(taken_at=NOW, hosts=(broken,)))
+        placer.place([ask()], ClusterSnapshot(taken_at=NOW, hosts=(broken,)))
 
 
 def test_hosts_that_are_down_count_when_a_job_is_submitted() -> None:
