@@ -17,8 +17,6 @@ from cluster.core.policy.claims import claimed, released
 from cluster.core.policy.queue import Place
 from cluster.core.resources import (
     ClusterSnapshot,
-    Constraint,
-    Deferral,
     HostName,
     HostState,
     Plan,
@@ -33,7 +31,6 @@ _LOST: Final = "lost"
 _MANY: Final = 1 << 30
 #: Rows of shapes that do not wait at the moment are kept up to this many rows in all.
 _KEPT: Final = 256
-_NOT_NOW: Final = "No host has room for it at this moment."
 
 
 def shape_of(request: ResourceRequest) -> Shape:
@@ -127,10 +124,10 @@ class SimulatedCluster:
     def filtered(self, place: Place) -> Place:
         """Return ``place`` for what can start now.
 
-        Requests that fit nowhere at this moment are deferred unseen; of many equal ones no more
-        are shown than could fit, the first in the queue; hosts that none of them fits on are
-        left out. No plan of any placer could have used them. Other snapshots than the cluster's
-        own are passed on as they are.
+        Requests that fit nowhere at this moment are left out of the plan unseen; of many equal
+        ones no more are shown than could fit, the first in the queue; hosts that none of them
+        fits on are left out. No plan of any placer could have used them. Other snapshots than
+        the cluster's own are passed on as they are.
         """
 
         def filtered_place(requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
@@ -138,33 +135,25 @@ class SimulatedCluster:
                 return place(requests, snapshot)
             shown, hosts = self._candidates(requests)
             if not shown:
-                return Plan(deferred=tuple(map(_not_now, requests)))
-            taken_at = self._taken_at
-            plan = place(shown, ClusterSnapshot(taken_at=taken_at, hosts=hosts))
-            seen = {request.key for request in shown}
-            unseen = tuple(_not_now(one) for one in requests if one.key not in seen)
-            return Plan(
-                placements=plan.placements,
-                deferred=(*plan.deferred, *unseen),
-                report=plan.report,
-            )
+                return Plan()
+            return place(shown, ClusterSnapshot(taken_at=self._taken_at, hosts=hosts))
 
         return filtered_place
 
     def _candidates(
         self, requests: Sequence[ResourceRequest]
     ) -> tuple[list[ResourceRequest], tuple[HostState, ...]]:
-        left: dict[int, int] = {}
+        left = self.shapes.room()
         shown: list[ResourceRequest] = []
         for request in requests:
+            if not left:
+                break
             row = self.shapes.row_of(request)
-            room = left.get(row)
-            if room is None:
-                room = int(self.shapes.total[row])
-            if room >= request.replicas:
+            if left.get(row, 0) >= request.replicas:
                 shown.append(request)
-                room -= request.replicas
-            left[row] = room
+                left[row] -= request.replicas
+                if not left[row]:
+                    del left[row]
         if not shown:
             return [], ()
         wanted = sorted({self.shapes.row_of(request) for request in shown})
@@ -276,6 +265,11 @@ class ShapeRows:
             self._idle[row] = None
             self._gang[row] = _MANY
 
+    def room(self) -> dict[int, int]:
+        """Return for each shape that waits and fits how many replicas could start at most."""
+        fitting = np.flatnonzero(self.total >= self._gang)
+        return dict(zip(fitting.tolist(), self.total[fitting].tolist(), strict=True))
+
     def any_fits(self) -> bool:
         """Return whether something that waits could start now."""
         return bool((self.total >= self._gang).any())
@@ -380,12 +374,4 @@ def _allowed(request: ResourceRequest, names: Sequence[HostName]) -> NDArray[np.
             for name in names
         ],
         np.bool_,
-    )
-
-
-def _not_now(request: ResourceRequest) -> Deferral:
-    return Deferral(
-        key=request.key,
-        constraint=Constraint.GPU if request.gpus else Constraint.CPU,
-        text=_NOT_NOW,
     )

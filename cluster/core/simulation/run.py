@@ -10,7 +10,13 @@ import numpy as np
 from cluster.core.errors import BadProblemError
 from cluster.core.placement.admission import admit
 from cluster.core.placement.problem import Placer
-from cluster.core.policy.queue import Queue, QueuePolicy, RunningJob, WaitingJob
+from cluster.core.policy.queue import (
+    Queue,
+    QueuePolicy,
+    ReviewingPolicy,
+    RunningJob,
+    WaitingJob,
+)
 from cluster.core.resources import ClusterSnapshot, HostName, Placement, ReplicaPlacement
 from cluster.core.simulation.cluster import Shape, SimulatedCluster, shape_of
 from cluster.core.simulation.engine import Engine
@@ -122,7 +128,12 @@ class _Wake:
     """An elastic job's size may change again."""
 
 
-_Event = _Arrival | _End | _Wake | HostEvent
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The queue policy wants to look at what runs."""
+
+
+_Event = _Arrival | _End | _Wake | _Look | HostEvent
 
 
 class _WaitingLine:
@@ -185,6 +196,8 @@ class _Simulation:
         self._arrivals_left = len(workload.jobs)
         self._returns: dict[HostName, int] = {}
         self._dirty = False
+        self._look_s: float | None = None
+        self._reviews = isinstance(policy.queue, ReviewingPolicy)
         self._passes = self._resizes = 0
         self._first_s = min((job.submitted_s for job in workload.jobs), default=0.0)
         self._recorder = Recorder(
@@ -255,7 +268,10 @@ class _Simulation:
         self._happen(event)
         while self._engine.next_s() == now_s:
             self._happen(self._engine.pop())
-        self._schedule_pass()
+        self._review()
+        while self._schedule_pass() and self._reviews:
+            self._dirty = True
+            self._review()
         self._resize()
         self._give_up()
         if now_s >= self._first_s:
@@ -269,6 +285,8 @@ class _Simulation:
                 self._end(event.run, event.outcome)
             case HostEvent():
                 self._host_changes(event)
+            case _Look():
+                self._look_s, self._dirty = None, True
             case _:
                 pass
 
@@ -294,22 +312,46 @@ class _Simulation:
         self._waiting.remove(story)
         self._cluster.shapes.remove(story.job.request)
 
-    def _schedule_pass(self) -> None:
-        if not self._dirty:
-            return
-        self._dirty = False
-        if not self._waiting or not self._cluster.shapes.any_fits():
-            return
-        self._passes += 1
-        queue = Queue(
+    def _queue(self) -> Queue:
+        return Queue(
             waiting=self._waiting.jobs[: self._options.queue_limit],
             running=list(self._views.values()),
             snapshot=self._cluster.snapshot,
             now_s=self._engine.now_s,
         )
-        plan = self._policy.queue.plan(queue, self._place)
+
+    def _review(self) -> None:
+        policy = self._policy.queue
+        if not isinstance(policy, ReviewingPolicy) or not self._dirty:
+            return
+        review = policy.review(self._queue())
+        for key in review.stop:
+            run = self._running[key]
+            story = self._stop(run)
+            story.saved_s = max(story.saved_s, run.saved_s())
+            self._enqueue(story)
+        self._look_again(review.again_s)
+
+    def _look_again(self, again_s: float | None) -> None:
+        """Schedule the next look unless an earlier one is scheduled."""
+        if again_s is None or again_s <= self._engine.now_s:
+            return
+        if self._look_s is None or again_s < self._look_s:
+            self._look_s = again_s
+            self._engine.schedule(again_s, _Look())
+
+    def _schedule_pass(self) -> bool:
+        """Place what can be placed, and return whether anything was."""
+        if not self._dirty:
+            return False
+        self._dirty = False
+        if not self._waiting or not self._cluster.shapes.any_fits():
+            return False
+        self._passes += 1
+        plan = self._policy.queue.plan(self._queue(), self._place)
         for placement in plan.placements:
             self._begin(placement)
+        return bool(plan.placements)
 
     def _begin(self, placement: Placement) -> None:
         now_s = self._engine.now_s
@@ -368,6 +410,7 @@ class _Simulation:
         run.advance(self._engine.now_s)
         run.speed = speed
         run.version += 1
+        self._views[run.job.key] = run.as_running()
         end_s, outcome = run.ending()
         self._engine.schedule(max(end_s, self._engine.now_s), _End(run, run.version, outcome))
 

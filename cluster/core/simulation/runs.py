@@ -82,6 +82,9 @@ class Run:
             replicas=self.replicas,
             started_s=self.started_s,
             expected_end_s=self.started_s + self.job.expected_s,
+            owner=self.job.owner,
+            speed=self.speed,
+            since_s=self.updated_s,
         )
 
 
