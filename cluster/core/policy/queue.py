@@ -7,7 +7,7 @@ likes. Times are seconds of any one clock, so that a database row and a simulate
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from cluster.core.policy.claims import Held, with_claims, without_claims
 from cluster.core.resources import (
@@ -44,12 +44,20 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
-    """A job that holds a part of the cluster until about ``expected_end_s``."""
+    """A job that holds a part of the cluster until about ``expected_end_s``.
+
+    Attributes:
+        speed: What is measured of its speed, 1 for alone; ``None`` for not measured.
+        since_s: Since when those it shares GPUs with, and so its speed, have not changed.
+    """
 
     request: ResourceRequest
     replicas: tuple[ReplicaPlacement, ...]
     started_s: float
     expected_end_s: float
+    owner: str = ""
+    speed: float | None = None
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,28 @@ class QueuePolicy(Protocol):
 
         A job that is in neither waits for its turn: it would overtake another.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What a look at the running jobs leads to.
+
+    Attributes:
+        stop: Jobs that go back into the queue, from their last checkpoint.
+        again_s: When the next look is due, whatever happens meanwhile; ``None`` for no need.
+    """
+
+    stop: tuple[str, ...] = ()
+    again_s: float | None = None
+
+
+@runtime_checkable
+class ReviewingPolicy(Protocol):
+    """A queue policy that also looks at what runs, before each pass."""
+
+    def review(self, queue: Queue) -> Review:
+        """Return what is stopped, and when to look again."""
         ...
 
 
@@ -192,6 +222,27 @@ def place_in_order(
             continue
         kept = tuple(one for one in plan.placements if one.key in before)
         return Plan(placements=kept, deferred=plan.deferred, report=plan.report), head
+
+
+def delaying(
+    queue: Queue,
+    started: Plan,
+    head: ResourceRequest,
+    placements: Sequence[Placement],
+    place: Place,
+) -> set[str]:
+    """Return which further placements would delay the head of the queue.
+
+    Args:
+        started: What the pass has placed so far, all of it from ``queue.waiting``.
+        placements: What would be placed beside it, in the order in which it may.
+    """
+    held = _held(started.placements, [job.request for job in queue.waiting])
+    now = with_claims(queue.snapshot, held) if held else queue.snapshot
+    reserved = _Later(queue, started, now).reservation(head, place)
+    if reserved is None:
+        return set()
+    return _delaying(placements, queue.waiting, head, reserved, place)
 
 
 @dataclass(frozen=True, slots=True)
