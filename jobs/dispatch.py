@@ -37,6 +37,11 @@ def request_upload_sweep() -> None:
     _after_commit("jobs.sweep_uploads")
 
 
+def request_runs() -> None:
+    """Ask for the simulations and trials that wait to be computed."""
+    _after_commit("jobs.start_runners")
+
+
 def _after_commit(name: str, *args: Any) -> None:
     transaction.on_commit(partial(_send, name, *args))
 

@@ -62,3 +62,15 @@ def dataset_unpack(version_id: str) -> None:
 def sweep_uploads() -> None:
     """Give up uploads that were left alone; remove files that nobody has."""
     services.sweep_uploads(now=timezone.now())
+
+
+@shared_task(name="jobs.start_runners")
+def start_runners() -> None:
+    """Have programs of their own compute the simulations and trials that wait."""
+    services.runners_start()
+
+
+@shared_task(name="jobs.sweep_runs")
+def sweep_runs() -> None:
+    """Nudge simulations that wait; let old trials go."""
+    services.runs_sweep(now=timezone.now())

@@ -34,6 +34,14 @@ from jobs.selectors.jobs import (
     runnable_hosts,
     unfinished_on,
 )
+from jobs.selectors.runs import (
+    names_of_jobs,
+    placement_frames,
+    placement_get,
+    placement_list,
+    simulation_get,
+    simulation_list,
+)
 
 __all__ = [
     "FilePage",
@@ -54,9 +62,15 @@ __all__ = [
     "job_specification",
     "latest_attempt",
     "may_change",
+    "names_of_jobs",
+    "placement_frames",
+    "placement_get",
+    "placement_list",
     "replica_of",
     "request_of",
     "runnable_hosts",
+    "simulation_get",
+    "simulation_list",
     "storage_quota_bytes",
     "storage_used_bytes",
     "template_list",

@@ -29,6 +29,9 @@ from jobs.services.jobs import (
     job_stop,
     job_submit,
 )
+from jobs.services.placements import placement_create
+from jobs.services.runs import run_cancel, run_delete, runners_start, runs_sweep
+from jobs.services.simulations import simulation_create
 from jobs.services.unpacking import (
     content_collect,
     dataset_unpack,
@@ -59,8 +62,14 @@ __all__ = [
     "notebook_script",
     "outputs_store",
     "placement_apply",
+    "placement_create",
     "replica_log_completed",
     "replica_moved",
+    "run_cancel",
+    "run_delete",
+    "runners_start",
+    "runs_sweep",
+    "simulation_create",
     "sweep_uploads",
     "unpack_pending",
     "unpacker_start",

@@ -58,3 +58,8 @@ def contents_lock() -> Path:
 def unpacking_lock(name: str) -> Path:
     """Return the lock file of one version that is unpacked, or of one place to unpack in."""
     return _state("run", f"unpack-{name}.lock")
+
+
+def run_lock(name: str) -> Path:
+    """Return the lock file of one simulation that runs, or of one place to run it in."""
+    return _state("run", f"simulate-{name}.lock")

@@ -114,6 +114,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "schedule-pending": {"task": "jobs.schedule_pending", "schedule": 3.0},
     "reconcile-hosts": {"task": "jobs.reconcile_hosts", "schedule": 3.0},
     "sweep-uploads": {"task": "jobs.sweep_uploads", "schedule": 60.0},
+    "sweep-runs": {"task": "jobs.sweep_runs", "schedule": 30.0},
     "sweep-accounts": {"task": "portal.sweep", "schedule": 3600.0},
     "roll-up-samples": {"task": "monitoring.roll_up_samples", "schedule": 60.0},
 }
@@ -224,6 +225,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "ReplicaStatusEnum": "jobs.lifecycle.ReplicaStatus",
         "VersionStateEnum": "jobs.models.dataset.VersionState.choices",
         "UploadStateEnum": "jobs.models.dataset.UploadState.choices",
+        "RunStateEnum": "jobs.models.simulation.RunState.choices",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -260,6 +262,8 @@ STARLING: dict[str, Any] = {
     "UPLOAD_EXPIRES_H": env.integer("STARLING_UPLOAD_EXPIRES_H", 24, minimum=1),
     "LOG_QUOTA_MIB": env.integer("STARLING_LOG_QUOTA_MIB", 64, minimum=1),
     "STOP_GRACE_S": env.integer("STARLING_STOP_GRACE_S", 30, minimum=1),
+    # How long one simulation may be computed.
+    "SIMULATION_MAX_S": env.integer("STARLING_SIMULATION_MAX_S", 600, minimum=1),
     "MAX_WALLTIME_H": env.integer("STARLING_MAX_WALLTIME_H", 168, minimum=1),
 }
 
