@@ -4,13 +4,17 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID, uuid4
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
 from cluster import selectors as cluster_selectors
-from cluster.core.placement.first_fit import FirstFit
+from cluster.core.placement.options import PlacerOptions
+from cluster.core.placement.planner import QueuePlanner
+from cluster.core.placement.problem import Objective
 from jobs import dispatch, execution, scheduling, services
 
 
@@ -25,10 +29,21 @@ def _spent(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > until
 
 
+#: How long one pass may search; small queues are planned in milliseconds.
+_SEARCH_S: Final = 0.5
+
+
 @shared_task(name="jobs.schedule_pending")
 def schedule_pending() -> None:
     """Place what waits."""
-    scheduling.schedule_pending(placer=FirstFit(), holder=_holder(), now=timezone.now())
+    planner = QueuePlanner(
+        PlacerOptions(
+            objective=Objective(settings.STARLING["PLACEMENT_OBJECTIVE"]),
+            seconds=_SEARCH_S,
+            clock=time.perf_counter,
+        )
+    )
+    scheduling.schedule_pending(placer=planner, holder=_holder(), now=timezone.now())
 
 
 @shared_task(name="jobs.replica_launch")

@@ -106,6 +106,7 @@ def placement_apply(*, placement: Placement, now: datetime) -> bool:
         number=job.attempts.count() + 1,
         created_at=now,
         placement_text=placement.reason,
+        decision=dict(placement.decision),
     )
     # Hosts in the order of their names, so that two gangs never wait for each other's lock.
     for chosen in sorted(placement.replicas, key=lambda replica: replica.host):

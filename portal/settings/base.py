@@ -264,6 +264,10 @@ STARLING: dict[str, Any] = {
     "STOP_GRACE_S": env.integer("STARLING_STOP_GRACE_S", 30, minimum=1),
     # How long one simulation may be computed.
     "SIMULATION_MAX_S": env.integer("STARLING_SIMULATION_MAX_S", 600, minimum=1),
+    # What a pass over the queue is good for, once everything that fits is placed.
+    "PLACEMENT_OBJECTIVE": env.choice(
+        "STARLING_PLACEMENT_OBJECTIVE", ("hosts", "balance", "fragmentation", "move")
+    ),
     "MAX_WALLTIME_H": env.integer("STARLING_MAX_WALLTIME_H", 168, minimum=1),
 }
 

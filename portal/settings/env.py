@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,18 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
         raise ImproperlyConfigured(f"{name} must be a whole number, not {raw!r}") from error
     if value < minimum:
         raise ImproperlyConfigured(f"{name} must be at least {minimum}, not {value}")
+    return value
+
+
+def choice(name: str, among: Sequence[str]) -> str:
+    """Return the variable, one of ``among``; the first where it is not set.
+
+    Raises:
+        ImproperlyConfigured: If it is none of them.
+    """
+    value = text(name, among[0])
+    if value not in among:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(among)}, not {value!r}")
     return value
 
 

@@ -16,6 +16,7 @@ from cluster.probe.simulated import PROFILES, tidy
 from jobs import services as job_services
 from jobs.errors import JobsError
 from jobs.models import Dataset, Job
+from jobs.scheduling import warm_up
 from jobs.services.library import LIBRARY, library_load
 from portal import example
 from portal.models import Role, User
@@ -42,6 +43,8 @@ class Command(BaseCommand):
         student = self._account("student", Role.STUDENT)
         self._host(options["runtime"])
         library_load()
+        # The first time after an installation or an upgrade this compiles, half a minute.
+        warm_up()
         for name, description in _SAMPLES.items():
             if not Dataset.objects.filter(owner=admin, name=name).exists():
                 job_services.dataset_create_from_path(
