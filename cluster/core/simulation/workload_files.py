@@ -5,17 +5,17 @@ one GiB a worker), so that only what it does say decides.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from cluster.core.errors import FileProblem
+from cluster.core.placement.files import EPOCH, gpu_name
+from cluster.core.placement.files import hosts_from_text as nodes_from_text
 from cluster.core.resources import (
     WHOLE_GPU_MILLI,
     ClusterSnapshot,
     GpuState,
-    GpuUuid,
     HostName,
     HostState,
     ResourceRequest,
@@ -24,8 +24,6 @@ from cluster.core.simulation.models import PairTable
 from cluster.core.simulation.tables import Row, csv_rows, header_of, json_rows, tab_rows
 from cluster.core.simulation.workload import HostChange, HostEvent, Workload, WorkloadJob
 
-#: Stands in for the moment at which simulated hosts were seen.
-EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: What a worker of a trace takes that states neither.
 _CPU_MILLIS, _MEMORY_MIB = 1000, 1024
 #: GPU hours of the applications of Pollux (Qiao et al., OSDI'21): the middle of the class that
@@ -70,32 +68,14 @@ def workload_from_text(text: str, file: str, throughputs: Throughputs | None = N
 
 
 def hosts_from_text(text: str, file: str) -> ClusterSnapshot:
-    """Return the hosts of a file: openb's node list, Tiresias' cluster spec, or our JSON.
+    """Return the hosts of a file: openb's node list, Tiresias' cluster spec, or our own.
 
     Raises:
         FileProblem: If the format is not known or something in it is wrong.
     """
-    if text.lstrip()[:1] in {"{", "["}:
-        content = _json(text, file)
-        nodes = content.get("nodes") if isinstance(content, dict) else content
-        rows = list(json_rows(nodes, file, "nodes"))
-        return _hosts(file, [_node(row, "id", "gpu_model") for row in rows])
-    header = set(header_of(text))
-    if "num_node_p_switch" in header:
-        return _hosts(file, _tiresias_hosts(text, file))
-    for name, model in (("sn", "model"), ("id", "gpu_model")):
-        if name in header:
-            columns = (name, "cpu_milli", "memory_mib", "gpu")
-            return _hosts(
-                file, [_node(row, name, model) for row in csv_rows(text, file, columns=columns)]
-            )
-    if not any(header):
-        raise FileProblem(file, "the file is empty")
-    raise FileProblem(
-        file,
-        "no known list of hosts has these columns; ours needs id, cpu_milli, memory_mib, gpu",
-        row=0,
-    )
+    if "num_node_p_switch" in header_of(text):
+        return ClusterSnapshot(taken_at=EPOCH, hosts=tuple(_tiresias_hosts(text, file)))
+    return nodes_from_text(text, file)
 
 
 def hosts_to_json(snapshot: ClusterSnapshot) -> str:
@@ -111,7 +91,6 @@ def hosts_to_json(snapshot: ClusterSnapshot) -> str:
             "gpu": len(host.gpus),
             "gpu_model": host.gpus[0].model if host.gpus else "",
             "gpu_memory_mib": host.gpus[0].memory_total_mib if host.gpus else 0,
-            "zone": host.zone,
         }
         for host in snapshot.hosts
     ]
@@ -338,24 +317,10 @@ def _workers(key: str, workers: int, *, share: int | None = None, gpus: int = 1)
 # Hosts
 
 
-def _node(row: Row, name: str, model: str) -> HostState:
-    cards = row.whole("gpu", 0)
-    host = row.text(name)
-    if cards > 62:
-        raise row.problem("gpu", f"expected at most 62 GPUs on a host, got {cards}")
-    return HostState(
-        name=HostName(host),
-        cpu_millis=row.whole("cpu_milli"),
-        memory_mib=row.whole("memory_mib"),
-        gpus=_cards(host, cards, row.text(model, ""), row.whole("gpu_memory_mib", 0)),
-        zone=row.text("zone", ""),
-    )
-
-
-def _cards(host: str, count: int, model: str, memory_mib: int) -> tuple[GpuState, ...]:
+def _cards(host: str, count: int) -> tuple[GpuState, ...]:
+    """Return GPUs of which only the number is known."""
     return tuple(
-        GpuState(uuid=GpuUuid(f"{host}/{index}"), model=model, memory_total_mib=memory_mib)
-        for index in range(count)
+        GpuState(uuid=gpu_name(host, index), model="", memory_total_mib=0) for index in range(count)
     )
 
 
@@ -370,20 +335,11 @@ def _tiresias_hosts(text: str, file: str) -> list[HostState]:
                         name=HostName(name),
                         cpu_millis=1000 * row.whole("num_cpu_p_node"),
                         memory_mib=1024 * row.whole("mem_p_node"),
-                        gpus=_cards(name, row.whole("num_gpu_p_node"), "", 0),
+                        gpus=_cards(name, row.whole("num_gpu_p_node")),
                         zone=f"switch{switch}",
                     )
                 )
     return hosts
-
-
-def _hosts(file: str, hosts: Sequence[HostState]) -> ClusterSnapshot:
-    seen: set[str] = set()
-    for number, host in enumerate(hosts, 1):
-        if host.name in seen:
-            raise FileProblem(file, f"host {host.name} comes twice", row=number)
-        seen.add(host.name)
-    return ClusterSnapshot(taken_at=EPOCH, hosts=tuple(hosts))
 
 
 # Common

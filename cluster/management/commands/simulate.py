@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 from django.core.management.base import BaseCommand, CommandError
 
 from cluster.core.errors import CoreError, FileProblem
+from cluster.core.placement.files import decoded
 from cluster.core.simulation.cloudsim import run_scenario
 from cluster.core.simulation.cloudsim_files import scenarios_from_json
 from cluster.core.simulation.models import ByUtilization, FailureModel, Interference
@@ -124,11 +125,9 @@ def _one_line_for_errors() -> Iterator[None]:
 
 def _text_of(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return decoded(Path(file).read_bytes(), file)
     except OSError as error:
         raise FileProblem(file, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FileProblem(file, f"is not UTF-8 text (byte {error.start})") from error
 
 
 def _workload(options: dict[str, Any]) -> Workload:

@@ -220,11 +220,12 @@ def test_a_bad_workload_is_refused_in_one_line_that_says_where(text: str, words:
     ("text", "words"),
     [
         ("", "the file is empty"),
-        ("x\n1\n", "row 0: no known list of hosts"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,1,0,\na,1,1,0,\n", "row 2: host a comes twice"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,-1,1,0,\n", "column cpu_milli: expected at least 0"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,1,99,\n", "column gpu: expected at most 62"),
-        ('{"nodes": 4}', "column nodes: expected a list"),
+        ("x\n1\n", "row 0, column id: this column is missing"),
+        ("sn,cpu_milli,memory_mib,gpu,model\na,-1,1,0,\n", "row 1, column cpu_milli: expected a"),
+        (
+            "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n0,3,4,128,256\n",
+            "row 1, column num_switch: expected at least 1",
+        ),
     ],
 )
 def test_a_bad_list_of_hosts_is_refused_in_one_line_that_says_where(text: str, words: str) -> None:
