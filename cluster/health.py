@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from django.db import transaction
@@ -12,11 +13,13 @@ from django.db.models import Q
 from cluster.core.policy.gpu_state import (
     FAULTS,
     Health,
+    HealthMemory,
     Observation,
     classify,
     cleared,
     held_faults,
     is_fresh,
+    is_unremarkable,
     memory_from_json,
     memory_to_json,
 )
@@ -29,11 +32,23 @@ from cluster.core.resources import (
     HostReading,
 )
 from cluster.models import Gpu, GpuClaim, GpuHealthEvent, Host
+from cluster.readings import write_readings
 
 logger = logging.getLogger(__name__)
 
 _KEPT: Final = GPU_FIELDS + GPU_STATE_FIELDS
-_WRITTEN_OF_HOST: Final = ("probed_at", "probe_text", "is_simulated", "last_reading", "gpu_links")
+_kept = attrgetter(*_KEPT)
+#: What of a GPU is not another with every reading.
+_rare = attrgetter(
+    "host_id",
+    "model",
+    "index",
+    "memory_total_mib",
+    "is_simulated",
+    "parent_uuid",
+    "health",
+    "health_text",
+)
 _WRITTEN: Final = (
     "host",
     "model",
@@ -63,12 +78,30 @@ def probe_report(*, host_name: str, reading: HostReading, now: datetime) -> None
     probe_reports([HostReport(host_name=host_name, reading=reading)], now=now)
 
 
+def is_calm(report: HostReport) -> bool:
+    """Return whether nothing that a report says could be wrong with a GPU that was fine."""
+    fine = HealthMemory(known=True)
+    return all(is_unremarkable(fine, _observation(report, gpu)) for gpu in report.reading.gpus)
+
+
 @transaction.atomic
-def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> None:
+def readings_refresh(reports: Sequence[HostReport], *, now: datetime) -> None:
+    """Store the readings of hosts and GPUs that are known and fine, and judge nothing."""
+    hosts = {report.host_name: _host_reading(report.reading) for report in reports}
+    gpus = {str(gpu.uuid): _last_reading(gpu) for one in reports for gpu in one.reading.gpus}
+    write_readings(Host, hosts, key="name", column="probed_at", now=now)
+    write_readings(Gpu, gpus, key="uuid", column="reported_at", now=now)
+
+
+@transaction.atomic
+def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> list[str]:
     """Store what the probes of several hosts saw, at the cost of a few statements.
 
     Unknown GPUs become rows, known ones move; one that is not mentioned is judged by that. A host
     that is not registered any more is left out.
+
+    Returns:
+        The hosts of which nothing is wrong, GPUs included.
     """
     hosts = {
         host.name: host
@@ -76,23 +109,47 @@ def probe_reports(reports: Sequence[HostReport], *, now: datetime) -> None:
     }
     reports = [report for report in reports if report.host_name in hosts]
     if not reports:
-        return
+        return []
     for report in reports:
-        _host_report(hosts[report.host_name], report.reading, now=now)
-    # In one order, as everybody locks several hosts.
-    ordered = sorted(hosts.values(), key=lambda host: host.pk)
-    Host.objects.bulk_update(ordered, _WRITTEN_OF_HOST, batch_size=100)
+        _host_report(hosts[report.host_name], report.reading)
+    readings = {report.host_name: _host_reading(report.reading) for report in reports}
+    write_readings(Host, readings, key="name", column="probed_at", now=now)
     rows = _rows(hosts.values(), reports)
-    changed: list[Gpu] = []
-    events: list[tuple[Gpu, Health]] = []
+    there: dict[int, list[Gpu]] = {}
+    for gpu in rows.values():
+        there.setdefault(gpu.host_id, []).append(gpu)
+    judged = _Judged()
     for report in reports:
         host = hosts[report.host_name]
-        for gpu, reading in _pairs(host, report.reading, rows):
-            health = _judge(gpu, report, reading, now=now)
-            if _apply(gpu, health) or gpu.pk is None:
-                events.append((gpu, health))
-            changed.append(gpu)
-    _store(changed, events, now=now)
+        for gpu, reading in _pairs(host, report.reading, rows, there.get(host.pk, ())):
+            judged.add(gpu, report, reading, now=now)
+    write_readings(Gpu, judged.fresh, key="uuid", column="reported_at", now=now)
+    _store(judged.changed, judged.events, now=now)
+    return [report.host_name for report in reports if report.host_name not in judged.uneasy]
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What is to be written of GPUs: whole rows, readings alone, and events."""
+
+    changed: list[Gpu] = field(default_factory=list)
+    fresh: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[tuple[Gpu, Health]] = field(default_factory=list)
+    uneasy: set[str] = field(default_factory=set)
+
+    def add(
+        self, gpu: Gpu, report: HostReport, reading: GpuReading | None, *, now: datetime
+    ) -> None:
+        before, new = _identity(gpu), gpu._state.adding  # noqa: SLF001 - Django's word for it
+        health = _judge(gpu, report, reading, now=now)
+        if _apply(gpu, health) or new:
+            self.events.append((gpu, health))
+        if reading is None or health.findings or not gpu.is_enabled:
+            self.uneasy.add(report.host_name)
+        if new or _identity(gpu) != before or gpu.reported_at != now:
+            self.changed.append(gpu)
+        else:
+            self.fresh[gpu.uuid] = gpu.last_reading
 
 
 @transaction.atomic
@@ -115,16 +172,23 @@ def probes_silent(texts: Mapping[str, str], *, now: datetime) -> None:
     _store(gpus, events, now=now)
 
 
-def _host_report(host: Host, reading: HostReading, *, now: datetime) -> None:
-    host.probed_at = now
-    host.probe_text = _host_words(reading)[:500]
-    host.is_simulated = reading.simulated
-    values = {name: getattr(reading, name) for name in HOST_FIELDS}
-    host.last_reading = {name: value for name, value in values.items() if value is not None}
+def _host_report(host: Host, reading: HostReading) -> None:
+    rare: dict[str, Any] = {
+        "probe_text": _host_words(reading)[:500],
+        "is_simulated": reading.simulated,
+    }
     if reading.topology is not None:
-        host.gpu_links = [
+        rare["gpu_links"] = [
             [link.first, link.second, link.kind, link.links] for link in reading.topology
         ]
+    new = {name: value for name, value in rare.items() if getattr(host, name) != value}
+    if new:
+        Host.objects.filter(pk=host.pk).update(**new)
+
+
+def _host_reading(reading: HostReading) -> dict[str, Any]:
+    values = {name: getattr(reading, name) for name in HOST_FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _host_words(reading: HostReading) -> str:
@@ -140,12 +204,12 @@ def _rows(hosts: Iterable[Host], reports: Sequence[HostReport]) -> dict[str, Gpu
     """Return the GPUs of these hosts and readings, locked in one order, by UUID."""
     uuids = [gpu.uuid for report in reports for gpu in report.reading.gpus]
     wanted = Q(host__in=[host.pk for host in hosts]) | Q(uuid__in=uuids)
-    rows = Gpu.objects.select_for_update().filter(wanted).order_by("pk")
+    rows = Gpu.objects.select_for_update().filter(wanted).order_by("pk").defer("last_reading")
     return {gpu.uuid: gpu for gpu in rows}
 
 
 def _pairs(
-    host: Host, reading: HostReading, rows: Mapping[str, Gpu]
+    host: Host, reading: HostReading, rows: Mapping[str, Gpu], there: Iterable[Gpu]
 ) -> list[tuple[Gpu, GpuReading | None]]:
     """Return each GPU of a host with what was read of it, if it was mentioned."""
     found: list[tuple[Gpu, GpuReading | None]] = []
@@ -156,15 +220,15 @@ def _pairs(
             if not one.memory_total_mib or one.lost:
                 continue
             gpu = Gpu(uuid=one.uuid, memory_total_mib=one.memory_total_mib)
-        gpu.host = host
+        if gpu.host_id != host.pk:
+            gpu.host = host
         gpu.is_simulated = reading.simulated
         found.append((gpu, one))
     mentioned = {one.uuid for one in reading.gpus}
-    unmentioned = [gpu for gpu in rows.values() if gpu.host_id == host.pk]
     found += [
         (gpu, None)
-        for gpu in unmentioned
-        if gpu.uuid not in mentioned and not _forgotten(gpu, reading)
+        for gpu in there
+        if gpu.uuid not in mentioned and gpu.host_id == host.pk and not _forgotten(gpu, reading)
     ]
     return found
 
@@ -188,7 +252,11 @@ def _judge(gpu: Gpu, report: HostReport, reading: GpuReading | None, *, now: dat
         gpu.memory_total_mib = reading.memory_total_mib or gpu.memory_total_mib
         if is_fresh(reading):
             gpu.reported_at = now
-    observation = Observation(
+    return classify(memory_from_json(gpu.health_memory), _observation(report, reading))
+
+
+def _observation(report: HostReport, reading: GpuReading | None) -> Observation:
+    return Observation(
         at=report.reading.observed_at,
         reading=reading,
         trouble=report.reading.gpu_trouble,
@@ -196,7 +264,11 @@ def _judge(gpu: Gpu, report: HostReport, reading: GpuReading | None, *, now: dat
         boot=report.reading.boot,
         containers=report.containers,
     )
-    return classify(memory_from_json(gpu.health_memory), observation)
+
+
+def _identity(gpu: Gpu) -> tuple[Any, ...]:
+    """Return what of a GPU changes rarely, and is written only then."""
+    return (*_rare(gpu), gpu.health_memory)
 
 
 def _apply(gpu: Gpu, health: Health) -> bool:
@@ -243,8 +315,9 @@ def _store(gpus: list[Gpu], events: list[tuple[Gpu, Health]], *, now: datetime) 
 
 
 def _last_reading(reading: GpuReading) -> dict[str, Any]:
-    values = {name: getattr(reading, name) for name in _KEPT}
-    found = {name: value for name, value in values.items() if value is not None}
+    found = {
+        name: value for name, value in zip(_KEPT, _kept(reading), strict=True) if value is not None
+    }
     if reading.why:
         found["why"] = dict(reading.why)
     if reading.processes:

@@ -8,6 +8,8 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
+from operator import sub
 from typing import Any, Final
 
 Sample = tuple[int, Mapping[str, Any]]
@@ -27,6 +29,8 @@ _KNOWN: Final = (
 _FORMAT: Final = b"\x01"
 #: Numbers beyond this need no decimals.
 _LARGE: Final = 10_000
+_NONE: Final = type(None)
+_NUMBERS: Final = frozenset({int, float, _NONE})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,14 +61,8 @@ class Columns:
 
 def pack(samples: Sequence[Sample], *, decimals: int = 2) -> bytes:
     """Return samples, in the order of their moments, as bytes."""
-    times = [at for at, _ in samples]
-    names = dict.fromkeys(
-        name
-        for _, values in samples
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    )
-    body: dict[str, Any] = {"t": _differences(times)}
+    rows = [values for _, values in samples]
+    body: dict[str, Any] = {"t": _differences([at for at, _ in samples])}
     why: list[tuple[int, Any]] = []
     for position, (_, values) in enumerate(samples):
         words = values.get("why") or {}
@@ -72,9 +70,10 @@ def pack(samples: Sequence[Sample], *, decimals: int = 2) -> bytes:
             why.append((position, words))
     if why:
         body["w"] = why
-    body["c"] = {
-        name: _column([values.get(name) for _, values in samples], decimals) for name in names
-    }
+    names = dict.fromkeys(chain.from_iterable(rows))
+    names.pop("why", None)
+    columns = {name: _column([values.get(name) for values in rows], decimals) for name in names}
+    body["c"] = {name: column for name, column in columns.items() if column}
     text = json.dumps(body, separators=(",", ":")).encode()
     squeezer = zlib.compressobj(level=6, wbits=-15, zdict=_KNOWN)
     return _FORMAT + squeezer.compress(text) + squeezer.flush()
@@ -160,16 +159,27 @@ def _add_why(
         why[start] = words
 
 
-def _column(values: Sequence[float | None], decimals: int) -> list[Any]:
-    known = [value for value in values if value is not None]
-    whole = all(isinstance(value, int) for value in known)
-    large = bool(known) and max(abs(value) for value in known) >= _LARGE
-    scale = 1 if whole or large else 10**decimals
-    scaled = [None if value is None else round(value * scale) for value in values]
-    return [scale, *_differences(scaled)]
+def _column(values: list[Any], decimals: int) -> list[Any]:
+    """Return a scale and the differences; nothing where the values are not numbers."""
+    types = set(map(type, values))
+    if not types <= _NUMBERS:
+        return []
+    known = [value for value in values if value is not None] if _NONE in types else values
+    low, high = min(known, default=0), max(known, default=0)
+    if low == high and _NONE not in types and float not in types:
+        return [1, low, *repeat(0, len(values) - 1)]
+    large = high >= _LARGE or low <= -_LARGE
+    scale = 1 if large or float not in types else 10**decimals
+    if float in types:
+        values = [None if value is None else round(value * scale) for value in values]
+    return [scale, *_differences(values)]
 
 
-def _differences(values: Sequence[int | None]) -> list[int | None]:
+def _differences(values: Sequence[Any]) -> list[Any]:
+    if not values:
+        return []
+    if None not in values:
+        return [values[0], *map(sub, values[1:], values)]
     found: list[int | None] = []
     before = 0
     for value in values:

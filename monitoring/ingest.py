@@ -7,7 +7,9 @@ of hosts. What cannot be stored waits, up to a bound; then the oldest goes.
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from threading import Lock
 from typing import Any, Final
 from uuid import UUID
@@ -33,11 +35,32 @@ _WAITING_READINGS: Final = 120
 _WAITING_SAMPLES: Final = 400_000
 _CONTAINERS_EVERY: Final = timedelta(seconds=2)
 _SILENT_AFTER: Final = timedelta(seconds=5)
+#: However calm a GPU is, so often it is judged with its row: an admin may have changed that.
+_JUDGE_EVERY: Final = timedelta(seconds=30)
 _REPORT_HOSTS: Final = 50
 _BATCH_MESSAGES: Final = 200
 _MANY: Final = 200
 
+_DRAWN: Final = frozenset(GPU_FIELDS)
+_of_host = attrgetter(*HOST_FIELDS)
+_of_gpu = attrgetter(*GPU_FIELDS)
+_of_container = attrgetter(*CONTAINER_FIELDS)
 _Sample = tuple[str, datetime, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reported:
+    """When a host was reported last, when its GPUs were judged, and whether nothing was wrong."""
+
+    at: datetime
+    judged_at: datetime
+    key: Any
+    calm: bool = False
+
+    def repeats(self, report: health.HostReport, key: Any, *, now: datetime) -> bool:
+        """Return whether a report only says once more that nothing is wrong."""
+        recent = now - self.judged_at < _JUDGE_EVERY
+        return self.calm and recent and key == self.key and health.is_calm(report)
 
 
 class Ingest:
@@ -50,7 +73,7 @@ class Ingest:
         self._heard: dict[str, datetime] = {}
         self._unstored: list[_Sample] = []
         self._stored_at: datetime | None = None
-        self._reported: dict[str, tuple[datetime, Any]] = {}
+        self._reported: dict[str, _Reported] = {}
         self._silent: set[str] = set()
         self._containers: dict[str, dict[str, tuple[UUID, UUID]]] = {}
         self._containers_at: datetime | None = None
@@ -132,15 +155,25 @@ class Ingest:
         """Have GPUs judged: every few seconds, and at once where something changed."""
         period = timedelta(seconds=3 if hosts <= _MANY else 5)
         due: list[health.HostReport] = []
+        calm: list[health.HostReport] = []
         for host_name, reading in latest.items():
-            at, before = self._reported.get(host_name, (None, None))
+            before = self._reported.get(host_name)
             key = _key(reading)
-            if at is None or key != before or now - at >= period:
-                due.append(self._report_of(host_name, reading))
-                self._reported[host_name] = (now, key)
-                self._silent.discard(host_name)
+            if before is not None and key == before.key and now - before.at < period:
+                continue
+            report = self._report_of(host_name, reading)
+            self._silent.discard(host_name)
+            if before is None or not before.repeats(report, key, now=now):
+                due.append(report)
+                self._reported[host_name] = _Reported(at=now, judged_at=now, key=key)
+            else:
+                calm.append(report)
+                self._reported[host_name] = replace(before, at=now)
         for part in _parts(due, _REPORT_HOSTS):
-            health.probe_reports(part, now=now)
+            for host_name in health.probe_reports(part, now=now):
+                self._reported[host_name] = replace(self._reported[host_name], calm=True)
+        for part in _parts(calm, 4 * _REPORT_HOSTS):
+            health.readings_refresh(part, now=now)
 
     def _report_of(self, host_name: str, reading: HostReading) -> health.HostReport:
         return health.HostReport(
@@ -167,18 +200,19 @@ class Ingest:
                 self._reported.pop(name, None)
 
     def _publish(self, shared: Sequence[_Sample], own: Sequence[tuple[UUID, _Sample]]) -> None:
-        by_group: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for sample in shared:
-            by_group[events.CLUSTER_GROUP].append(_message(sample))
+        by_group: dict[str, list[_Sample]] = defaultdict(list)
+        by_group[events.CLUSTER_GROUP] = list(shared)
         for job, sample in own:
-            by_group[events.job_group(job)].append(_message(sample))
+            by_group[events.job_group(job)].append(sample)
         groups: Iterable[str] = by_group
         if len(shared) + len(own) > _MANY:
             # With many hosts it is worth asking whether anybody watches.
             groups = watched(list(by_group))
         for group in groups:
             for part in _parts(by_group[group], _BATCH_MESSAGES):
-                self._tell(group, part[0] if len(part) == 1 else events.batch_message(part))
+                messages = [_message(sample) for sample in part]
+                one = messages[0] if len(part) == 1 else events.batch_message(messages)
+                self._tell(group, one)
 
 
 def storing_period(hosts: int) -> timedelta:
@@ -190,7 +224,13 @@ def _key(reading: HostReading) -> tuple[Any, ...]:
     """Return what must be told at once when it changes."""
     return (
         reading.gpu_trouble,
-        tuple((gpu.uuid, gpu.lost, gpu.xids[-1:], "" in gpu.processes) for gpu in reading.gpus),
+        reading.boot,
+        reading.simulated,
+        reading.topology is None,
+        tuple(
+            (gpu.uuid, gpu.index, gpu.model, gpu.lost, gpu.xids[-1:], "" in gpu.processes)
+            for gpu in reading.gpus
+        ),
     )
 
 
@@ -201,7 +241,11 @@ def _parts(items: Sequence[Any], size: int) -> Iterable[list[Any]]:
 
 def _message(sample: _Sample) -> dict[str, Any]:
     subject, at, values = sample
-    return events.samples_message(subject=subject, at=at, values=values)
+    rounded = {
+        name: round(value, 2) if isinstance(value, float) else value
+        for name, value in values.items()
+    }
+    return events.samples_message(subject=subject, at=at, values=rounded)
 
 
 def _shared(host_name: str, reading: HostReading) -> list[_Sample]:
@@ -213,13 +257,13 @@ def _shared(host_name: str, reading: HostReading) -> list[_Sample]:
 
 def host_values(reading: HostReading) -> dict[str, Any]:
     """Return a host's sample; what could not be read is absent."""
-    return _known(reading, HOST_FIELDS)
+    return _known(HOST_FIELDS, _of_host(reading))
 
 
 def gpu_values(reading: GpuReading) -> dict[str, Any]:
     """Return a GPU's sample, with the word why for what the driver did not say."""
-    values = _known(reading, GPU_FIELDS)
-    why = {name: word for name, word in reading.why.items() if name in GPU_FIELDS}
+    values = _known(GPU_FIELDS, _of_gpu(reading))
+    why = {name: word for name, word in reading.why.items() if name in _DRAWN}
     if reading.divided or reading.parent:
         why = {name: "mig" if word == Reading.UNSUPPORTED else word for name, word in why.items()}
     return values | ({"why": why} if why else {})
@@ -227,7 +271,7 @@ def gpu_values(reading: GpuReading) -> dict[str, Any]:
 
 def container_values(reading: ContainerReading, gpus: Iterable[GpuReading] = ()) -> dict[str, Any]:
     """Return a container's sample, with its own part of the GPUs it is seen on."""
-    values = _known(reading, CONTAINER_FIELDS)
+    values = _known(CONTAINER_FIELDS, _of_container(reading))
     name = reading.container_id
     memory = [gpu.processes[name] for gpu in gpus if name in gpu.processes]
     shares = [gpu.shares[name] for gpu in gpus if name in gpu.shares]
@@ -238,10 +282,5 @@ def container_values(reading: ContainerReading, gpus: Iterable[GpuReading] = ())
     return values
 
 
-def _known(reading: object, names: tuple[str, ...]) -> dict[str, Any]:
-    values = {name: getattr(reading, name) for name in names}
-    return {
-        name: round(value, 2) if isinstance(value, float) else value
-        for name, value in values.items()
-        if value is not None
-    }
+def _known(names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}

@@ -11,7 +11,7 @@ from monitoring.blocks import coarsened, unpack
 from monitoring.events import milliseconds
 from monitoring.models import SampleBlock
 from monitoring.series import LONGEST, RETENTION, ROLL_UPS
-from monitoring.services import block_of
+from monitoring.services import block_of, blocks_store
 
 #: How long after a stretch is over the samples of a slow collector may still come.
 _LATE: Final = timedelta(seconds=60)
@@ -86,7 +86,7 @@ def _roll_up(
         )
         if means:
             blocks.append(block_of(subject, coarser, means))
-    SampleBlock.objects.bulk_create(blocks, ignore_conflicts=True, batch_size=500)
+    blocks_store(blocks)
     return len(blocks)
 
 

@@ -1,5 +1,6 @@
 """Every write of logs, metrics and samples."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Max
 
 from cluster.ports import LogLine
@@ -19,6 +20,10 @@ from monitoring.events import milliseconds, moment
 from monitoring.models import LogChunk, LogStream, MetricPoint, SampleBlock
 from monitoring.series import LONGEST
 
+logger = logging.getLogger(__name__)
+
+#: So many rows are worth another way to store them.
+_COPY_FROM: Final = 200
 _CHUNK_LINES: Final = 256
 _CHUNK_BYTES: Final = 64 * 1024
 
@@ -161,7 +166,31 @@ def samples_record(samples: Sequence[tuple[str, datetime, Mapping[str, Any]]]) -
     for subject, found in by_subject.items():
         found.sort(key=lambda sample: sample[0])
         blocks += [block_of(subject, 1, part) for part in _parts(found)]
+    blocks_store(blocks)
+
+
+def blocks_store(blocks: Sequence[SampleBlock]) -> None:
+    """Store blocks; one that begins when another of its subject does is there already."""
+    if connection.vendor == "postgresql" and len(blocks) > _COPY_FROM:
+        try:
+            with transaction.atomic():
+                _copy(blocks)
+        except IntegrityError:
+            logger.info("some samples were stored before", extra={"n": len(blocks)})
+        else:
+            return
     SampleBlock.objects.bulk_create(blocks, ignore_conflicts=True, batch_size=500)
+
+
+def _copy(blocks: Sequence[SampleBlock]) -> None:
+    """Store many blocks as PostgreSQL takes them fastest."""
+    table = connection.ops.quote_name(SampleBlock._meta.db_table)  # noqa: SLF001 - its own name
+    statement = f'COPY {table} (subject, resolution_s, start, "end", packed) FROM STDIN'
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write_row(
+                (block.subject, block.resolution_s, block.start, block.end, block.packed)
+            )
 
 
 def _parts(

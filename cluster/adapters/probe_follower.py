@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,9 @@ LABEL_PROBE: Final = "starling.probe"
 #: Version of the probe's lines that is understood here.
 VERSION: Final = 2
 _PATIENCE_S: Final = 1.0
-_GPU_NUMBERS: Final = GPU_FIELDS + GPU_STATE_FIELDS
+_HOST_NUMBERS: Final = frozenset(HOST_FIELDS)
+_CONTAINER_NUMBERS: Final = frozenset(CONTAINER_FIELDS)
+_GPU_NUMBERS: Final = frozenset(GPU_FIELDS + GPU_STATE_FIELDS)
 
 
 class LocalProbe:
@@ -132,28 +134,39 @@ def _reading(found: Mapping[str, Any]) -> HostReading:
         pci_gpus=found.get("pci_gpus"),
         simulated=bool(found.get("simulated", False)),
         containers=tuple(
-            ContainerReading(container_id=key, **_known(value, CONTAINER_FIELDS))
+            ContainerReading(container_id=key, **_known(value, _CONTAINER_NUMBERS))
             for key, value in found.get("containers", {}).items()
         ),
-        **_known(found.get("host", {}), HOST_FIELDS),
+        **_known(found.get("host", {}), _HOST_NUMBERS),
     )
 
 
 def _gpu(found: Mapping[str, Any]) -> GpuReading:
+    said = found.get
     return GpuReading(
         uuid=GpuUuid(str(found["uuid"])),
-        model=str(found.get("model", "unknown GPU")),
-        index=int(found.get("index", 0)),
-        lost=bool(found.get("lost", False)),
-        parent=str(found.get("parent", "")),
-        divided=bool(found.get("divided", False)),
-        why=dict(found.get("why", {})),
-        processes=dict(found.get("processes", {})),
-        shares=dict(found.get("shares", {})),
-        strangers=tuple(found.get("strangers", ())),
-        xids=tuple((float(at), int(code)) for at, code in found.get("xids", ())),
+        model=str(said("model", "unknown GPU")),
+        index=int(said("index", 0)),
+        **{name: read(found[name]) for name, read in _SOMETIMES.items() if name in found},
         **_known(found, _GPU_NUMBERS),
     )
+
+
+def _xids(found: Any) -> tuple[tuple[float, int], ...]:
+    return tuple((float(at), int(code)) for at, code in found)
+
+
+#: What most lines do not say of a GPU, and how it is read.
+_SOMETIMES: Final[dict[str, Callable[[Any], Any]]] = {
+    "why": dict,
+    "processes": dict,
+    "lost": bool,
+    "parent": str,
+    "divided": bool,
+    "shares": dict,
+    "strangers": tuple,
+    "xids": _xids,
+}
 
 
 def _topology(found: Any) -> tuple[GpuLink, ...] | None:
@@ -165,5 +178,5 @@ def _topology(found: Any) -> tuple[GpuLink, ...] | None:
     )
 
 
-def _known(found: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: found[name] for name in names if found.get(name) is not None}
+def _known(found: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: found[name] for name in found.keys() & names if found[name] is not None}

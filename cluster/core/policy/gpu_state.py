@@ -200,6 +200,10 @@ class HealthSettings:
     idle_mib: int = IDLE_MIB
 
 
+_DEFAULT: Final = HealthSettings()
+_FAR_C: Final = 1000.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong with a GPU now, with its own words."""
@@ -295,12 +299,40 @@ def classify(
     memory: HealthMemory, observation: Observation, settings: HealthSettings | None = None
 ) -> Health:
     """Judge a GPU by one more observation."""
-    rules = settings or HealthSettings()
+    rules = settings or _DEFAULT
+    if is_unremarkable(memory, observation, rules):
+        return Health(health=GpuHealth.OK, findings=(), memory=memory)
     seen, memory = _faults_of(memory, observation, rules)
     memory = _hold(memory, seen, observation, rules)
     findings = tuple(Finding(fault=fault, text=text) for fault, text in held_faults(memory))
     health = findings[0].health if findings else GpuHealth.OK
     return Health(health=health, findings=findings, memory=memory)
+
+
+def is_unremarkable(
+    memory: HealthMemory, observation: Observation, rules: HealthSettings = _DEFAULT
+) -> bool:
+    """Return whether nothing was wrong and nothing is: then there is nothing to work out.
+
+    Nearly every observation is like that, and a large cluster makes thousands a second.
+    """
+    reading = observation.reading
+    if reading is None or observation.trouble or not memory.known:
+        return False
+    remembered = (memory.held, memory.gone, memory.strangers, memory.busy, memory.programs)
+    told = (reading.xids, reading.divided, reading.remap_pending, reading.remap_failed)
+    if any(remembered) or any(told) or any(memory.throttle) or reading.ecc_uncorrected:
+        return False
+    slowed = (reading.throttle_mask or 0) & (_HARDWARE_THROTTLE | _SW_THERMAL)
+    near_c = (reading.slowdown_c or _FAR_C) - rules.cool_margin_c
+    busy = (reading.utilization_pct or 0) >= rules.ghost_pct
+    return (
+        not slowed
+        and (reading.temperature_c or 0) < near_c
+        and reading.processes.keys() <= observation.containers
+        and is_fresh(reading)
+        and not (busy and is_idle(reading))
+    )
 
 
 def held_faults(memory: HealthMemory) -> list[tuple[Fault, str]]:
@@ -544,12 +576,20 @@ def _restarted(
     return replace(cleared(memory), ecc=memory.ecc, ecc_boot=memory.ecc_boot)
 
 
+_FRESH: Final = HealthMemory()
+
+
 def memory_to_json(memory: HealthMemory) -> dict[str, Any]:
     """Return the memory as JSON values; what is as at the beginning is left out."""
-    fresh = HealthMemory()
+    fresh = _FRESH
     names = HealthMemory.__dataclass_fields__
     values = {name: getattr(memory, name) for name in names}
-    return {name: value for name, value in values.items() if value != getattr(fresh, name)}
+    changed = {name: value for name, value in values.items() if value != getattr(fresh, name)}
+    # As it comes back from a database, so that the two compare.
+    for name in ("throttle", "programs"):
+        if name in changed:
+            changed[name] = [list(one) if isinstance(one, tuple) else one for one in changed[name]]
+    return changed
 
 
 def memory_from_json(found: Mapping[str, Any]) -> HealthMemory:

@@ -313,6 +313,6 @@ def test_the_short_way_for_calm_readings_comes_to_the_same(
     for reading, trouble, boot in seen:
         first = short.see(reading, trouble=trouble, boot=boot)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gpu_state, "_is_calm", lambda *_: False)
+            patch.setattr(gpu_state, "is_unremarkable", lambda *_: False)
             second = long.see(reading, trouble=trouble, boot=boot)
         assert (first.health, first.findings) == (second.health, second.findings)
