@@ -374,7 +374,7 @@ class Run:
     def _intensify(self, solution: Solution, position: Floats) -> float:
         """Improve a packing until it no longer gets better; return the cost for the swarm."""
         settings, search, budget = self._settings, self._search, self._budget
-        moves = settings.moves if self._by_hosts() else settings.moves._replace(insert=1.0)
+        moves = self._moves()
         search.open(solution)
         began, columns = budget.spent(), Columns(search)
         idle = chunks = 0
@@ -397,12 +397,20 @@ class Run:
                 break
         return self._told(search.cost(solution))
 
+    def _moves(self) -> Moves:
+        """Return how moves are drawn for this objective."""
+        moves = self._settings.moves
+        if not self._by_hosts():
+            return moves._replace(insert=1.0)
+        # Where not all can be placed every host is full: none is idle, none the weakest.
+        return moves if self._weights.hosts > 0 else moves._replace(swap=0.0, rounds=1)
+
     def _may_combine(self) -> bool:
         """Return whether a program over filled hosts may pay: many hosts, few classes."""
         return (
             self._settings.combine_at < 1.0
-            and self._weights.hosts > 0
-            and self._best_cost.left_out == 0
+            and self._by_hosts()
+            and (self._weights.hosts == 0 or self._best_cost.left_out == 0)
             and len(self._search.counts) <= _MOST_CLASSES
             and self._search.active >= _FEWEST_HOSTS
         )
