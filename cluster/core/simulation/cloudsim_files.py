@@ -6,6 +6,7 @@ from typing import Any
 
 from cluster.core.errors import FileProblem
 from cluster.core.simulation.cloudsim import Cloudlet, Scenario, Sharing, SimHost, SimVm
+from cluster.core.simulation.tables import MAX_ROWS, MOST
 
 _SHARING = " or ".join(repr(sharing.value) for sharing in Sharing)
 
@@ -18,7 +19,7 @@ def scenarios_from_json(text: str, file: str) -> tuple[Scenario, ...]:
     """
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileProblem(file, f"this is no JSON: {error}") from error
     if not isinstance(content, list) or not content:
         raise FileProblem(file, "expected a list of scenarios, at least one")
@@ -39,8 +40,10 @@ class _Place:
 
     def number(self, key: str, *, least: float = 1) -> float:
         value = self.content.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-            raise self.problem(key, f"expected a number of at least {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.problem(key, f"expected a number, got {_shown(value)}")
+        if not least <= value <= MOST:
+            raise self.problem(key, f"expected {least} to {MOST:g}, got {_shown(value)}")
         return float(value)
 
     def whole(self, key: str, *, least: int = 1) -> int:
@@ -52,13 +55,15 @@ class _Place:
     def sharing(self, key: str) -> Sharing:
         value = self.content.get(key)
         if value not in list(Sharing):
-            raise self.problem(key, f"expected {_SHARING}, got {value!r}")
+            raise self.problem(key, f"expected {_SHARING}, got {_shown(value)}")
         return Sharing(value)
 
     def places(self, key: str) -> list["_Place"]:
         values = self.content.get(key)
         if not isinstance(values, list):
             raise self.problem(key, "expected a list")
+        if len(values) > MAX_ROWS:
+            raise self.problem(key, f"more than {MAX_ROWS:,}; split the scenario")
         found = [
             _Place(self.file, f"{self.path}.{key}[{index}]", one)
             for index, one in enumerate(values)
@@ -70,6 +75,10 @@ class _Place:
                 raise place.problem("id", f"{number} comes twice")
             seen.add(number)
         return found
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
 
 
 def _scenario(place: _Place) -> Scenario:

@@ -11,6 +11,8 @@ from cluster.core.errors import FileProblem
 
 #: More rows than any workload that is simulated in one go.
 MAX_ROWS: Final = 200_000
+#: Numbers beyond this are a slip of the pen; sums of them must stay within 64 bits.
+MOST: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,19 @@ class Row:
         value = self.cells[column]
         if isinstance(value, dict | list):
             raise self.problem(column, f"expected one value, got {value!r}"[:120])
+        if not str(value).isprintable():
+            raise self.problem(column, f"expected text on one line, got {str(value)[:60]!r}")
         return str(value)
 
-    def number_of(self, column: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """Return a cell as a number of at least ``least``.
+    def number_of(
+        self,
+        column: str,
+        default: float | None = None,
+        *,
+        least: float = 0.0,
+        most: float = MOST,
+    ) -> float:
+        """Return a cell as a number from ``least`` to ``most``.
 
         Raises:
             FileProblem: If it is no such number, or empty without a default.
@@ -54,39 +65,47 @@ class Row:
             return default
         value = self.text(column)
         try:
-            number = float(value)
+            number = math.nan if "_" in value else float(value)
         except ValueError:
-            raise self.problem(column, f"expected a number, got {value!r}") from None
+            number = math.nan
         if not math.isfinite(number):
-            raise self.problem(column, f"expected a finite number, got {value!r}")
+            raise self.problem(column, f"expected a number, got {value[:60]!r}")
         if number < least:
             raise self.problem(column, f"expected at least {least:g}, got {number:g}")
+        if number > most:
+            raise self.problem(column, f"expected at most {most:g}, got {number:g}")
         return number
 
-    def whole(self, column: str, default: int | None = None, *, least: int = 0) -> int:
-        """Return a cell as a whole number of at least ``least``.
+    def whole(
+        self,
+        column: str,
+        default: int | None = None,
+        *,
+        least: int = 0,
+        most: float = MOST,
+    ) -> int:
+        """Return a cell as a whole number from ``least`` to ``most``.
 
         Raises:
             FileProblem: If it is no such number, or empty without a default.
         """
-        number = self.number_of(column, default, least=least)
+        number = self.number_of(column, default, least=least, most=most)
         if number != int(number):
             raise self.problem(column, f"expected a whole number, got {number:g}")
         return int(number)
 
-    def maybe_number(self, column: str, *, least: float = 0.0) -> float | None:
-        """Return a cell as a number, ``None`` where it is empty."""
-        return self.number_of(column, least=least) if self.has(column) else None
-
-    def maybe_whole(self, column: str, *, least: int = 0) -> int | None:
-        """Return a cell as a whole number, ``None`` where it is empty."""
-        return self.whole(column, least=least) if self.has(column) else None
+    def maybe_number(self, column: str, *, most: float = MOST) -> float | None:
+        """Return a cell as a number from 0 to ``most``, ``None`` where it is empty."""
+        return self.number_of(column, most=most) if self.has(column) else None
 
 
 def header_of(text: str) -> tuple[str, ...]:
     """Return the names of a CSV's columns; empty without any."""
     first = text.lstrip("\ufeff").split("\n", 1)[0].rstrip("\r")
-    return tuple(name.strip() for name in next(csv.reader([first]), []))
+    try:
+        return tuple(name.strip() for name in next(csv.reader([first]), []))
+    except csv.Error:
+        return ()
 
 
 def csv_rows(text: str, file: str, *, columns: Sequence[str] = ()) -> Iterator[Row]:
@@ -99,7 +118,7 @@ def csv_rows(text: str, file: str, *, columns: Sequence[str] = ()) -> Iterator[R
         FileProblem: If a column is missing or named twice, a row is of another length, there are
             no rows or too many.
     """
-    lines = text.lstrip("\ufeff").splitlines()
+    lines = text.lstrip("\ufeff").replace("\r\n", "\n").split("\n")
     header = header_of(text)
     _check_header(header, columns, file)
     if len(lines) > MAX_ROWS + 1:
@@ -115,7 +134,7 @@ def csv_rows(text: str, file: str, *, columns: Sequence[str] = ()) -> Iterator[R
 
 def tab_rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
     """Return the numbered rows of a table without header whose values stand between tabs."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) > MAX_ROWS:
         raise FileProblem(file, f"more than {MAX_ROWS:,} rows; split the file")
     for number, line in enumerate(lines, 1):
@@ -150,11 +169,13 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _check_header(header: Sequence[str], columns: Sequence[str], file: str) -> None:
     if not any(header):
-        raise FileProblem(file, "the file is empty")
+        raise FileProblem(file, "there is no header", row=0)
     for name in columns:
         if name not in header:
             raise FileProblem(file, "this column is missing", row=0, column=name)
     for name in header:
+        if not name.isprintable():
+            raise FileProblem(file, f"expected names of columns, got {name[:60]!r}", row=0)
         if header.count(name) > 1:
             raise FileProblem(file, "this column is there twice", row=0, column=name)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cluster.core.errors import FileProblem
 from cluster.core.placement.files import EPOCH, gpu_name
 from cluster.core.placement.files import hosts_from_text as nodes_from_text
+from cluster.core.placement.packing import MAX_GPUS
 from cluster.core.resources import (
     WHOLE_GPU_MILLI,
     ClusterSnapshot,
@@ -26,6 +27,8 @@ from cluster.core.simulation.workload import HostChange, HostEvent, Workload, Wo
 
 #: What a worker of a trace takes that states neither.
 _CPU_MILLIS, _MEMORY_MIB = 1000, 1024
+#: More workers or GPUs than one job may ask for.
+_MAX_WORKERS: Final = 10_000
 #: GPU hours of the applications of Pollux (Qiao et al., OSDI'21): the middle of the class that
 #: the paper gives each (small up to 1, medium up to 10, large up to 100, extra large up to 1000).
 _POLLUX_GPU_HOURS: Final[Mapping[str, float]] = {
@@ -58,7 +61,7 @@ def workload_from_text(text: str, file: str, throughputs: Throughputs | None = N
     for columns, read in _FORMATS:
         if columns <= header:
             return _ordered(file, read(text, file))
-    if not any(header):
+    if not text.strip():
         raise FileProblem(file, "the file is empty")
     raise FileProblem(
         file,
@@ -123,6 +126,8 @@ def _from_json(text: str, file: str) -> Workload:
     content = _json(text, file)
     if isinstance(content, list):
         content = {"jobs": content}
+    if not isinstance(content, dict):
+        raise FileProblem(file, "expected an object or a list of jobs")
     jobs = [_job(row) for row in json_rows(content.get("jobs"), file, "jobs")]
     events = content.get("host_events") or []
     rows = json_rows(events, file, "host_events") if events else ()
@@ -135,15 +140,13 @@ def _own_csv(text: str, file: str) -> Iterable[WorkloadJob]:
 
 
 def _job(row: Row) -> WorkloadJob:
-    replicas = row.whole("replicas", 1, least=1)
-    most = row.whole("replicas_max", 0)
+    replicas = row.whole("replicas", 1, least=1, most=_MAX_WORKERS)
+    most = row.whole("replicas_max", 0, most=_MAX_WORKERS)
     if most and most < replicas:
         raise row.problem(
             "replicas_max", f"expected at least the {replicas} of replicas, got {most}"
         )
-    utilization = row.maybe_number("gpu_utilization_pct")
-    if utilization is not None and utilization > 100:
-        raise row.problem("gpu_utilization_pct", f"expected at most 100, got {utilization:g}")
+    utilization = row.maybe_number("gpu_utilization_pct", most=100)
     return WorkloadJob(
         request=ResourceRequest(
             key=row.text("id"),
@@ -169,13 +172,11 @@ def _job(row: Row) -> WorkloadJob:
 
 def _gpus(row: Row) -> dict[str, Any]:
     """Return what a request asks for of GPUs; ``gpu_milli`` 1000 is a whole one, 0 not stated."""
-    gpus = row.whole("num_gpu", 0)
+    gpus = row.whole("num_gpu", 0, most=_MAX_WORKERS)
     if not gpus:
         return {}
-    share = row.whole("gpu_milli", WHOLE_GPU_MILLI)
+    share = row.whole("gpu_milli", WHOLE_GPU_MILLI, most=WHOLE_GPU_MILLI)
     memory = row.whole("gpu_memory_mib", 0)
-    if share > WHOLE_GPU_MILLI:
-        raise row.problem("gpu_milli", f"expected at most 1000 for each GPU, got {share}")
     if not share and not memory:
         raise row.problem("gpu_milli", "0 says that only memory counts; state gpu_memory_mib")
     models = row.text("gpu_spec", "")
@@ -223,8 +224,8 @@ def _openb(text: str, file: str) -> Iterable[WorkloadJob]:
 def _training_list(text: str, file: str) -> Iterable[WorkloadJob]:
     """Tiresias' and PAI's simulators: one row a training, ``num_gpu`` workers with a GPU each."""
     for row in csv_rows(text, file, columns=("job_id", "submit_time", "duration")):
-        gpus = row.number_of("num_gpu", 1.0)
-        workers = row.whole("num_inst", 1, least=1)
+        gpus = row.number_of("num_gpu", 1.0, most=_MAX_WORKERS)
+        workers = row.whole("num_inst", 1, least=1, most=_MAX_WORKERS)
         share: int | None = None
         if gpus == int(gpus):
             workers *= max(1, int(gpus))
@@ -247,7 +248,7 @@ def _adaptdl(text: str, file: str) -> Iterable[WorkloadJob]:
         if kind not in _POLLUX_GPU_HOURS:
             known = ", ".join(_POLLUX_GPU_HOURS)
             raise row.problem("application", f"expected one of {known}, got {kind!r}")
-        workers = row.whole("num_replicas", least=1)
+        workers = row.whole("num_replicas", least=1, most=_MAX_WORKERS)
         yield WorkloadJob(
             request=_workers(row.text("name"), workers),
             submitted_s=row.number_of("time"),
@@ -283,7 +284,7 @@ def _gavel(text: str, file: str, throughputs: Throughputs | None) -> Iterable[Wo
             )
         named = zip(("total_steps", "scale_factor", "arrival_time"), places, strict=True)
         row = Row(file, number, {"job_type": cells[0]} | {key: cells[at] for key, at in named})
-        kind, workers = row.text("job_type"), row.whole("scale_factor", least=1)
+        kind, workers = row.text("job_type"), row.whole("scale_factor", least=1, most=_MAX_WORKERS)
         steps_s = _steps_a_second(throughputs, kind, workers)
         if steps_s is None:
             raise row.problem("job_type", f"the throughputs do not know {kind!r}")
@@ -327,15 +328,15 @@ def _cards(host: str, count: int) -> tuple[GpuState, ...]:
 def _tiresias_hosts(text: str, file: str) -> list[HostState]:
     hosts: list[HostState] = []
     for row in csv_rows(text, file, columns=("num_switch", "num_gpu_p_node")):
-        for switch in range(row.whole("num_switch", least=1)):
-            for node in range(row.whole("num_node_p_switch", least=1)):
+        for switch in range(row.whole("num_switch", least=1, most=1000)):
+            for node in range(row.whole("num_node_p_switch", least=1, most=1000)):
                 name = f"switch{switch}-node{node}"
                 hosts.append(
                     HostState(
                         name=HostName(name),
                         cpu_millis=1000 * row.whole("num_cpu_p_node"),
                         memory_mib=1024 * row.whole("mem_p_node"),
-                        gpus=_cards(name, row.whole("num_gpu_p_node")),
+                        gpus=_cards(name, row.whole("num_gpu_p_node", most=MAX_GPUS)),
                         zone=f"switch{switch}",
                     )
                 )
@@ -348,7 +349,7 @@ def _tiresias_hosts(text: str, file: str) -> list[HostState]:
 def _json(text: str, file: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileProblem(file, f"this is no JSON: {error}") from error
 
 

@@ -141,7 +141,15 @@ GOOD: dict[str, Any] = {
         (json.dumps([GOOD | {"hosts": None}]), "column [0].hosts: expected a list"),
         (
             json.dumps([GOOD | {"vms": [{"id": 0, "pes": 0, "mips": 1, "ram_mib": 1}]}]),
-            "column [0].vms[0].pes: expected a number of at least 1, got 0",
+            "column [0].vms[0].pes: expected 1 to 1e+12, got 0",
+        ),
+        (
+            json.dumps([GOOD | {"vms": [{"id": 0, "pes": 1, "mips": float("inf"), "ram_mib": 1}]}]),
+            "column [0].vms[0].mips: expected 1 to 1e+12, got inf",
+        ),
+        (
+            json.dumps([GOOD | {"vms": [{"id": 0, "pes": "two", "mips": 1, "ram_mib": 1}]}]),
+            "column [0].vms[0].pes: expected a number, got 'two'",
         ),
         (
             json.dumps([GOOD | {"cloudlets": [{"id": 0, "length_mi": 1.5, "pes": 1}]}]),

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.core.errors import FileProblem
 from cluster.core.simulation.models import utilization
@@ -154,6 +156,18 @@ def test_kinds_get_their_utilization_and_pairs_their_speeds() -> None:
 
 
 JOB = {"id": "x", "submitted_s": 0, "duration_s": 1}
+FORMATS = (
+    "id,submitted_s,duration_s,replicas,num_gpu,gpu_milli",
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time",
+    "job_id,submit_time,duration,num_gpu",
+    "name,time,application,num_replicas",
+    "runtime",
+    "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node",
+    "kind,other,speed",
+)
+ODD = st.sampled_from(
+    ["1", "-1", "null", "true", '""', '"x"', "[]", "{}", "1e999", "1" * 400, "NaN"]
+)
 HEADER = "id,submitted_s,duration_s,num_gpu,gpu_milli\n"
 
 
@@ -174,7 +188,8 @@ HEADER = "id,submitted_s,duration_s,num_gpu,gpu_milli\n"
             "row 2, column submitted_s: expected a number",
         ),
         (HEADER + "x,0,-1,1,1000\n", "row 1, column duration_s: expected at least 0, got -1"),
-        (HEADER + "x,0,nan,1,1000\n", "row 1, column duration_s: expected a finite number"),
+        (HEADER + "x,0,nan,1,1000\n", "row 1, column duration_s: expected a number, got 'nan'"),
+        (HEADER + "x,0,1e300,1,1000\n", "row 1, column duration_s: expected at most 1e+12"),
         (HEADER + "x,0,1,1.5,1000\n", "row 1, column num_gpu: expected a whole number"),
         (HEADER + "x,0,1,1,2000\n", "row 1, column gpu_milli: expected at most 1000"),
         (HEADER + "x,0,1,1,0\n", "row 1, column gpu_milli: 0 says that only memory counts"),
@@ -233,6 +248,31 @@ def test_a_bad_list_of_hosts_is_refused_in_one_line_that_says_where(text: str, w
         hosts_from_text(text, "h.csv")
 
     assert words in str(caught.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.one_of(
+        st.text(max_size=60),
+        st.text(alphabet='{}[]",:abnrx01.-e\n\t\r ', max_size=60),
+        st.builds(
+            "{}\n{}\n".format,
+            st.sampled_from([*FORMATS]),
+            st.lists(st.text(max_size=6), max_size=11).map(",".join),
+        ),
+        st.builds('[{{"id": {}, "submitted_s": {}, "duration_s": {}}}]'.format, *[ODD] * 3),
+    )
+)
+def test_no_text_is_met_by_anything_but_a_workload_or_a_clear_line(text: str) -> None:
+    lines: list[str] = []
+
+    for reader in (workload_from_text, hosts_from_text, pairs_from_text, utilizations_from_text):
+        try:
+            reader(text, "f")
+        except FileProblem as problem:
+            lines.append(str(problem))
+
+    assert not any("\n" in line for line in lines)
 
 
 def test_a_file_of_too_many_rows_is_refused() -> None:
