@@ -8,10 +8,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.formats import date_format
+from django.utils.html import format_html, format_html_join
 from django.utils.timesince import timesince
+from django.utils.timezone import localtime
 
-from cluster import selectors, services
+from cluster import health, selectors, services
 from cluster.core.resources import GpuHealth
 from cluster.errors import ClusterError, HostInUseError
 from cluster.models import Gpu, Host, HostConnection, HostMode, capacity
@@ -281,9 +283,32 @@ class GpuAdmin(admin.ModelAdmin):
     list_filter = ["is_enabled", "health", "host", "is_simulated"]
     list_select_related = ["host"]
     search_fields = ["uuid", "model", "host__name"]
-    actions = ["switch_on", "switch_off"]
-    fields = ["uuid", "host", "model", "index", "memory", "state", "is_enabled", "reported_at"]
-    readonly_fields = ["uuid", "host", "model", "index", "memory", "state", "reported_at"]
+    actions = ["switch_on", "switch_off", "put_back"]
+    fields = (
+        "uuid",
+        "host",
+        "model",
+        "index",
+        "parent_uuid",
+        "memory",
+        "state",
+        "what_to_do",
+        "is_enabled",
+        "reported_at",
+        "history",
+    )
+    readonly_fields = (
+        "uuid",
+        "host",
+        "model",
+        "index",
+        "parent_uuid",
+        "memory",
+        "state",
+        "what_to_do",
+        "reported_at",
+        "history",
+    )
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature
         """GPUs are found by the probe, never written by hand."""
@@ -302,6 +327,22 @@ class GpuAdmin(admin.ModelAdmin):
         """Say what it may be used for now, and why."""
         health, why = selectors.gpu_health(gpu, now=timezone.now())
         return format_html("{} {}", badge(health.value, _TONES.get(health, "note")), why)
+
+    @admin.display(description="what to do")
+    def what_to_do(self, gpu: Gpu) -> str:
+        """Return each thing that is wrong with it, and what to do about it."""
+        findings = selectors.gpu_findings(gpu, now=timezone.now())
+        lines = [(one["text"], one["advice"]) for one in findings]
+        return format_html_join("", "<p><strong>{}</strong><br>{}</p>", lines) or "nothing"
+
+    @admin.display(description="health so far")
+    def history(self, gpu: Gpu) -> str:
+        """Return the last changes of its health, newest first."""
+        events = [
+            (date_format(localtime(event.at), "DATETIME_FORMAT"), event.health, event.text)
+            for event in selectors.gpu_events(gpu, limit=20)
+        ]
+        return format_html_join("", "<p>{}: <strong>{}</strong> {}</p>", events) or "none"
 
     @admin.display(description="memory")
     def memory(self, gpu: Gpu) -> str:
@@ -325,6 +366,14 @@ class GpuAdmin(admin.ModelAdmin):
     def switch_off(self, request: HttpRequest, queryset: QuerySet[Gpu]) -> None:
         """Keep new jobs off the GPUs."""
         self._switch(request, queryset, is_enabled=False)
+
+    @admin.action(description="Put back: its faults were mended", permissions=["change"])
+    def put_back(self, request: HttpRequest, queryset: QuerySet[Gpu]) -> None:
+        """Clear what only a restart or a person can end."""
+        for gpu in queryset:
+            health.gpu_clear(gpu_id=gpu.pk, now=timezone.now())
+        text = f"{len(queryset)} GPU(s) put back; a fault that is still there returns at once."
+        self.message_user(request, text, messages.SUCCESS)
 
     def _switch(self, request: HttpRequest, gpus: QuerySet[Gpu], *, is_enabled: bool) -> None:
         for gpu in gpus:

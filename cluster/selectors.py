@@ -122,6 +122,12 @@ def gpu_events(gpu: Gpu, *, limit: int = 50) -> QuerySet[GpuHealthEvent]:
     return gpu.health_events.all()[:limit]
 
 
+def host_gpu_events(host: Host, *, limit: int = 20) -> list[GpuHealthEvent]:
+    """Return the last changes of the health of a host's GPUs, newest first."""
+    events = GpuHealthEvent.objects.filter(gpu__host=host).select_related("gpu")
+    return list(events.order_by("-at", "-id")[:limit])
+
+
 def _gpu_state(gpu: Gpu, claims: list[GpuClaim], *, now: datetime) -> GpuState:
     health, reason = gpu_health(gpu, now=now)
     return GpuState(

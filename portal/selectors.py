@@ -120,7 +120,7 @@ def _gpus_in_trouble(now: datetime) -> Iterator[Attention]:
             yield Attention(
                 level="error" if health is GpuHealth.QUARANTINED else "warning",
                 text=f"GPU {gpu.index} of {gpu.host.name} is {health.value}: {why}.",
-                advice="Look at the host, or switch the GPU off.",
+                advice=cluster_selectors.gpu_findings(gpu, now=now)[0]["advice"],
                 url_name="admin:cluster_gpu_changelist",
                 query=f"?q={gpu.uuid}",
             )

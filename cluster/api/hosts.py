@@ -11,11 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from cluster import selectors, services
+from cluster import health, selectors, services
 from cluster.api.base import HOST_PATTERN, IsAdminOrReadOnly, refuse_unknown
 from cluster.api.serializers import (
     AdminHostSerializer,
     EngineSerializer,
+    GpuHealthEventsSerializer,
     GpuSerializer,
     GpuSwitchSerializer,
     HostModeSerializer,
@@ -151,5 +152,23 @@ class GpuViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         form = GpuSwitchSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         services.gpu_set_enabled(gpu_id=gpu.pk, is_enabled=form.validated_data["is_enabled"])
+        gpu.refresh_from_db()
+        return Response(GpuSerializer(gpu).data)
+
+    @extend_schema(
+        summary="List changes of a GPU's health", responses={200: GpuHealthEventsSerializer}
+    )
+    @action(detail=True, methods=["get"])
+    def events(self, request: Request, uuid: str) -> Response:  # noqa: ARG002 - DRF's signature
+        """Return the last changes of what the GPU may be used for, with what was to be done."""
+        events = selectors.gpu_events(self.get_object())
+        return Response(GpuHealthEventsSerializer({"events": events}).data)
+
+    @extend_schema(summary="Put a GPU back", request=None, responses={200: GpuSerializer})
+    @action(detail=True, methods=["post"])
+    def clear(self, request: Request, uuid: str) -> Response:  # noqa: ARG002 - DRF's signature
+        """Take it that the GPU was mended; a fault that is still there returns at once."""
+        gpu = self.get_object()
+        health.gpu_clear(gpu_id=gpu.pk, now=timezone.now())
         gpu.refresh_from_db()
         return Response(GpuSerializer(gpu).data)

@@ -8,7 +8,16 @@ from rest_framework import serializers
 
 from cluster import selectors
 from cluster.api.base import StrictSerializer
-from cluster.models import Gpu, Host, HostMode, capacity
+from cluster.models import Gpu, GpuHealthEvent, Host, HostMode, capacity
+
+
+class FindingSerializer(serializers.Serializer):
+    """One thing that is wrong with a GPU now, and what to do about it."""
+
+    fault = serializers.CharField()
+    health = serializers.CharField(help_text="what it makes of the GPU")
+    text = serializers.CharField()
+    advice = serializers.CharField()
 
 
 class GpuSerializer(serializers.ModelSerializer[Gpu]):
@@ -17,6 +26,7 @@ class GpuSerializer(serializers.ModelSerializer[Gpu]):
     host = serializers.CharField(source="host.name", read_only=True)
     health = serializers.SerializerMethodField()
     health_text = serializers.SerializerMethodField()
+    findings = serializers.SerializerMethodField()
     reading = serializers.JSONField(source="last_reading", read_only=True)
 
     class Meta:
@@ -29,6 +39,8 @@ class GpuSerializer(serializers.ModelSerializer[Gpu]):
             "memory_total_mib",
             "health",
             "health_text",
+            "findings",
+            "parent_uuid",
             "is_enabled",
             "is_simulated",
             "reported_at",
@@ -43,6 +55,26 @@ class GpuSerializer(serializers.ModelSerializer[Gpu]):
     def get_health_text(self, gpu: Gpu) -> str:
         """Return why the health is not ok."""
         return selectors.gpu_health(gpu, now=timezone.now())[1]
+
+    @extend_schema_field(FindingSerializer(many=True))
+    def get_findings(self, gpu: Gpu) -> list[dict[str, str]]:
+        """Return what is wrong with it now, the worst first, and what to do about each."""
+        return selectors.gpu_findings(gpu, now=timezone.now())
+
+
+class GpuHealthEventSerializer(serializers.ModelSerializer[GpuHealthEvent]):
+    """One change of what a GPU may be used for."""
+
+    class Meta:
+        model = GpuHealthEvent
+        fields = ["at", "health", "faults", "text", "advice"]
+        read_only_fields = fields
+
+
+class GpuHealthEventsSerializer(serializers.Serializer):
+    """The last changes of a GPU's health, newest first."""
+
+    events = GpuHealthEventSerializer(many=True)
 
 
 class HostSerializer(serializers.ModelSerializer[Host]):

@@ -1,5 +1,6 @@
 """The hosts and GPUs, live."""
 
+from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -8,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from cluster import selectors as cluster_selectors
+from cluster.models import Host
 from jobs.models import Replica
 from jobs.models.ownership import sees_all
 from monitoring import selectors
@@ -30,7 +32,8 @@ def host_detail(request: HttpRequest, name: str) -> HttpResponse:
     """Show one host: its use over time, its GPUs, and what runs there."""
     user = member(request)
     row = cluster_selectors.host_get(name)
-    live = next((h for h in selectors.cluster_live(now=timezone.now()) if h["name"] == name), None)
+    now = timezone.now()
+    live = next((h for h in selectors.cluster_live(now=now) if h["name"] == name), None)
     if row is None or live is None:
         raise Http404(f"there is no host {name}")
     running = Replica.objects.filter(host_name=name, removed_at=None).select_related(
@@ -40,10 +43,21 @@ def host_detail(request: HttpRequest, name: str) -> HttpResponse:
         "host": _shown(live),
         "hosts": [_shown(live)],
         "engine": row.engine if user.is_superuser else {},
+        "gpus_to_mend": _to_mend(row, now=now) if user.is_superuser else [],
+        "health_events": cluster_selectors.host_gpu_events(row),
         "running": running.order_by("id"),
         "sees_all": sees_all(user),
     }
     return page_or_part(request, "cluster/host.html", "cluster/_updates.html", context)
+
+
+def _to_mend(host: Host, *, now: datetime) -> list[dict[str, Any]]:
+    """Return the GPUs of which something is wrong, each with what to do about it."""
+    found = [
+        {"gpu": gpu, "findings": cluster_selectors.gpu_findings(gpu, now=now)}
+        for gpu in host.gpus.all()
+    ]
+    return [one for one in found if one["findings"]]
 
 
 def _shown(host: dict[str, Any]) -> dict[str, Any]:

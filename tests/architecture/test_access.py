@@ -95,6 +95,8 @@ API: dict[str, dict[str, May]] = {
     "v1:host-samples": LOOK,
     "v1:gpu-list": LOOK,
     "v1:gpu-detail": {"GET": May.SIGNED_IN, "PATCH": May.ADMINS},
+    "v1:gpu-events": LOOK,
+    "v1:gpu-clear": {"POST": May.ADMINS},
     "v1:gpu-samples": LOOK,
     "v1:token-list": {"GET": May.SIGNED_IN, "POST": May.SIGNED_IN},
     "v1:token-detail": {"DELETE": May.OWNER},

@@ -13,7 +13,9 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from cluster.adapters import registry
+from cluster.core.resources import GpuReading, GpuUuid, HostReading
 from cluster.errors import HostUnreachableError
+from cluster.health import probe_report
 from cluster.models import Allocation, Gpu, Host
 from cluster.ports import EngineDescription
 from jobs.lifecycle import JobStatus, Reason
@@ -302,3 +304,29 @@ def test_what_the_platform_observes_is_not_audited_and_secrets_never(admin: User
     services.token_create(user=admin, name="x", days=1, now=timezone.now())
 
     assert not LogEntry.objects.exists()
+
+
+def test_a_gpu_that_was_mended_is_put_back_and_its_page_says_what_happened(
+    browser: Browser, admin: User
+) -> None:
+    host = make_host(gpus=1)
+    gpu = Gpu.objects.get()
+    broken = GpuReading(
+        uuid=GpuUuid(gpu.uuid),
+        model=gpu.model,
+        index=0,
+        memory_total_mib=gpu.memory_total_mib,
+        xids=((1.0, 79),),
+    )
+    reading = HostReading(observed_at=timezone.now(), gpus=(broken,))
+    probe_report(host_name=host.name, reading=reading, now=timezone.now())
+    client = browser(admin)
+
+    page = client.get(f"/admin/cluster/gpu/{gpu.pk}/change/").content.decode()
+    assert "Xid 79: the GPU has fallen off the bus" in page
+    assert "put it back" in page
+    act(client, "/admin/cluster/gpu/", "put_back", gpu)
+
+    assert Gpu.objects.get().health == "ok"
+    page = client.get(f"/admin/cluster/gpu/{gpu.pk}/change/").content.decode()
+    assert "put back by an operator" in page

@@ -7,10 +7,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from cluster.adapters import registry
+from cluster.core.resources import GpuReading, GpuUuid, HostReading
 from cluster.errors import HostRefusedError, HostUnreachableError
+from cluster.health import probe_report
 from cluster.models import Allocation, Gpu, Host
 from cluster.ports import EngineDescription, HostEndpoint
 from portal.models import User
@@ -209,3 +212,32 @@ def test_a_list_costs_the_same_however_long_it_is(
         answer = api(student).get(path)
 
     assert answer.status_code == 200
+
+
+def test_a_gpu_says_what_is_wrong_and_an_admin_puts_it_back(
+    api: Api, student: User, admin: User
+) -> None:
+    host = make_host("gpu-1", gpus=1)
+    gpu = Gpu.objects.get()
+    broken = GpuReading(
+        uuid=GpuUuid(gpu.uuid),
+        model=gpu.model,
+        index=0,
+        memory_total_mib=gpu.memory_total_mib,
+        xids=((1.0, 79),),
+    )
+    reading = HostReading(observed_at=timezone.now(), gpus=(broken,))
+    probe_report(host_name=host.name, reading=reading, now=timezone.now())
+    path = f"/api/v1/gpus/{gpu.uuid}/"
+
+    [finding] = api(student).get(path).json()["findings"]
+    [event] = api(student).get(f"{path}events/").json()["events"]
+    refused = api(student).post(f"{path}clear/")
+    cleared = api(admin).post(f"{path}clear/")
+
+    assert (finding["fault"], finding["health"]) == ("xid", "quarantined")
+    assert "put it back" in finding["advice"]
+    assert event["text"] == finding["text"] == "Xid 79: the GPU has fallen off the bus"
+    assert refused.status_code == 403
+    assert cleared.json()["findings"] == []
+    assert len(api(student).get(f"{path}events/").json()["events"]) == 2
