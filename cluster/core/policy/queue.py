@@ -73,7 +73,10 @@ class Queue:
 class QueuePolicy(Protocol):
     """Decides which waiting jobs are placed now; pure, and equal input gives an equal plan."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return the name that tables and pages show."""
+        ...
 
     def plan(self, queue: Queue, place: Place) -> Plan:
         """Return what is placed now, and the deferrals of what does not fit.
@@ -199,29 +202,32 @@ def place_in_order(
 
     Requests that no host can ever hold are passed over.
     """
-    size = _HEAD
-    shown = list(requests[:size])
-    while True:
-        plan = place(shown, snapshot)
-        placed = {placement.key for placement in plan.placements}
-        never = {deferral.key for deferral in plan.deferred if not deferral.ever}
-        rows = [row for row, one in enumerate(shown) if one.key not in placed | never]
-        if not rows and size >= len(requests):
-            return plan, None
-        if not rows:
-            size *= 2
-            shown = list(requests[:size])
-            continue
-        head = shown[rows[0]]
-        before = {request.key for request in shown[: rows[0]]}
-        if placed <= before:
-            return plan, head
-        if rows[0] + 1 < len(shown):
+    best = Plan()
+    good, bad = 0, len(requests) + 1  # so many fit together, so many do not
+    size = min(_HEAD, len(requests))
+    while good + 1 < bad:
+        plan = place(requests[:size], snapshot)
+        missing, behind = _first_missing(requests[:size], plan)
+        if missing is None:
+            best, good = plan, size
+            size = min(2 * size, bad - 1)
+        elif not behind:
+            return plan, requests[missing]
+        else:
             # Whoever stands behind may have taken the head's place: ask again without them.
-            shown = shown[: rows[0] + 1]
-            continue
-        kept = tuple(one for one in plan.placements if one.key in before)
-        return Plan(placements=kept, deferred=plan.deferred, report=plan.report), head
+            bad = size
+            size = min(max(good, missing) + 1, bad - 1)
+    return best, None if good == len(requests) else requests[good]
+
+
+def _first_missing(shown: Sequence[ResourceRequest], plan: Plan) -> tuple[int | None, bool]:
+    """Return who is the first that is not placed but could be, and whether one behind is."""
+    placed = {placement.key for placement in plan.placements}
+    never = {deferral.key for deferral in plan.deferred if not deferral.ever}
+    for row, request in enumerate(shown):
+        if request.key not in placed and request.key not in never:
+            return row, any(one.key in placed for one in shown[row + 1 :])
+    return None, False
 
 
 def delaying(

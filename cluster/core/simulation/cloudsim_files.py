@@ -112,7 +112,8 @@ def _scenario(place: _Place) -> Scenario:
 
 
 def _cloudlet(place: _Place, machines: set[int]) -> Cloudlet:
-    vm = None if place.content.get("vm") is None else place.whole("vm", least=0)
+    # CloudSim's own word for "bound to none" is -1.
+    vm = None if place.content.get("vm") in (None, -1) else place.whole("vm", least=0)
     if vm is not None and vm not in machines:
         raise place.problem("vm", f"there is no virtual machine {vm}")
     return Cloudlet(
