@@ -194,7 +194,7 @@ def crowd(trace: Trace, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for seed in range(1, min(chosen.seeds, 4) + 1):
                 instance = trace.draw_crowded(mix, size, seed)
                 packing = pack(instance.requests, instance.snapshot)
-                relaxed = prices(packing, value=values_of(packing), seconds=10.0)
+                relaxed = prices(packing, value=values_of(packing), seconds=20.0, sharp=True)
                 gpu = {
                     request.key: request.gpus * request.share_milli for request in instance.requests
                 }

@@ -69,7 +69,7 @@ def hosts_bound(packing: Packing, *, seconds: float = 5.0) -> int:
     """
     from scipy import optimize
 
-    program = _program(packing, sharp=True)
+    program = _program(packing, _MANY)
     in_use = int(packing.host.used.sum())
     if program is None:
         return in_use if not len(packing.request_class) else 0
@@ -93,7 +93,9 @@ def hosts_bound(packing: Packing, *, seconds: float = 5.0) -> int:
     return in_use + math.ceil(float(proven) - _EPSILON)
 
 
-def prices(packing: Packing, *, value: Floats | None = None, seconds: float = 0.5) -> Prices | None:
+def prices(
+    packing: Packing, *, value: Floats | None = None, seconds: float = 0.5, sharp: bool = False
+) -> Prices | None:
     """Return the relaxed optimum's prices, or ``None`` where there is none in time.
 
     Args:
@@ -101,10 +103,12 @@ def prices(packing: Packing, *, value: Floats | None = None, seconds: float = 0.
         value: With it, the program places the most value instead of everything on the fewest
             hosts; per replica of each class, [C].
         seconds: Time that the program may take.
+        sharp: Whether the bound counts more than the time.
     """
     from scipy import optimize
 
-    program = _program(packing)
+    quick = _FEW if value is None else ()
+    program = _program(packing, _MANY if sharp else quick)
     if program is None:
         return None
     flows, kinds = len(program.flows), len(packing.kinds)
@@ -156,7 +160,7 @@ def _dual_of_demand(result: Any, rows: int) -> Floats:
     return dual
 
 
-def _program(packing: Packing, *, sharp: bool = False) -> _Program | None:
+def _program(packing: Packing, parts: Sequence[int]) -> _Program | None:
     from scipy import sparse
 
     flows = np.argwhere(packing.classes.fits > 0).astype(np.int64)
@@ -172,7 +176,7 @@ def _program(packing: Packing, *, sharp: bool = False) -> _Program | None:
         if not len(of_kind):
             continue
         host = int(packing.kinds[kind][0])
-        for sizes, capacity in _rows_of(packing, flows[of_kind, 0], host, sharp=sharp):
+        for sizes, capacity in _rows_of(packing, flows[of_kind, 0], host, parts):
             held = np.flatnonzero(sizes)
             row = np.int64(len(limit))
             rows.append(np.full(len(held) + 1, row))
@@ -199,12 +203,11 @@ def _program(packing: Packing, *, sharp: bool = False) -> _Program | None:
 
 
 def _rows_of(
-    packing: Packing, classes: Ints, host: int, *, sharp: bool
+    packing: Packing, classes: Ints, host: int, parts: Sequence[int]
 ) -> Iterator[tuple[Floats, float]]:
     """Yield the capacity rows of one kind of host: sizes per class, and one host's capacity."""
     wanted, has = packing.classes, packing.host
     gpus, share = wanted.gpus[classes], wanted.share[classes]
-    parts = _MANY if sharp else _FEW
     yield from _sharpened(wanted.cpu[classes], int(has.cpu[host]), parts)
     yield from _sharpened(wanted.memory[classes], int(has.memory[host]), parts)
     free = has.share[host][has.share[host] > 0]
@@ -260,7 +263,7 @@ def _functions(sizes: Ints, capacity: int, parts: Sequence[int]) -> Iterator[Flo
         if (function > plain + 1e-12).any():
             yield function
     small = np.unique(sizes[(sizes > 0) & (2 * sizes <= capacity)])
-    for size in _spread(small, len(parts)):
+    for size in _spread(small, len(parts)) if parts else ():
         # Larger than 1 - e is a whole host, smaller than e is nothing.
         function = np.where(sizes + size > capacity, 1.0, np.where(sizes < size, 0.0, plain))
         if (function > plain + 1e-12).any():

@@ -1,10 +1,9 @@
 """The best of all packings seen, put together: a restricted master program over filled hosts.
 
 Every host that a search filled well is a column: a kind of host and how many replicas of each
-class it holds. The program chooses columns so that everything is covered on the fewest hosts, or
-so that the most value is placed on those there are (Gilmore and Gomory 1961, with the swarm's
-packings in the place of a pricing problem). What its solution takes whole is fixed; the rest is
-decoded around it.
+class it holds. The program chooses columns so that everything is covered on the fewest hosts
+(Gilmore and Gomory 1961, with the swarm's packings in the place of a pricing problem). What its
+solution takes whole is fixed; the rest is decoded around it.
 """
 
 import numpy as np
@@ -82,26 +81,14 @@ class Columns:
         )
         if seconds <= 0 or not count:
             return None
-        if self._search.terms.hosts > 0:
-            cost, limit = np.ones(count), np.concatenate([-self._coverable(), sizes])
-            rows = sparse.vstack([-covers, opens], format="csr")
-            most = np.full(count, np.inf)
-        else:
-            # How much of each class is placed is free, up to what there is; its value counts.
-            classes = len(self._search.counts)
-            cost = np.concatenate([np.zeros(count), -self._search.terms.value])
-            rows = sparse.bmat([[-covers, sparse.eye(classes)], [opens, None]], format="csr")
-            limit = np.concatenate([np.zeros(classes), sizes])
-            most = np.concatenate([np.full(count, np.inf), self._search.counts])
         result = optimize.linprog(
-            cost,
-            A_ub=rows,
-            b_ub=limit,
-            bounds=np.column_stack([np.zeros(len(most)), most]),
+            np.ones(count),
+            A_ub=sparse.vstack([-covers, opens], format="csr"),
+            b_ub=np.concatenate([-self._coverable(), sizes]),
             method="highs",
             options={"time_limit": seconds},
         )
-        return np.asarray(result.x)[:count] if result.status == 0 else None
+        return np.asarray(result.x) if result.status == 0 else None
 
     def _coverable(self) -> Ints:
         """Return how many of each class the columns must cover: none where no column has any."""

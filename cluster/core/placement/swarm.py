@@ -409,8 +409,8 @@ class Run:
         """Return whether a program over filled hosts may pay: many hosts, few classes."""
         return (
             self._settings.combine_at < 1.0
-            and self._by_hosts()
-            and (self._weights.hosts == 0 or self._best_cost.left_out == 0)
+            and self._weights.hosts > 0
+            and self._best_cost.left_out == 0
             and len(self._search.counts) <= _MOST_CLASSES
             and self._search.active >= _FEWEST_HOSTS
         )
