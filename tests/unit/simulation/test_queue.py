@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.core.placement.first_fit import FirstFit
-from cluster.core.policy.claims import with_claims, without_claims
+from cluster.core.policy.claims import claimed, released, with_claims, without_claims
 from cluster.core.policy.queue import (
     QUEUE_POLICIES,
     Easy,
@@ -20,7 +21,16 @@ from cluster.core.policy.queue import (
     WaitingJob,
     place_in_order,
 )
-from cluster.core.resources import ClusterSnapshot, Plan, ResourceRequest
+from cluster.core.resources import (
+    ClusterSnapshot,
+    GpuHealth,
+    GpuState,
+    GpuUuid,
+    HostName,
+    HostState,
+    Plan,
+    ResourceRequest,
+)
 from tests.unit.simulation.worlds import cluster, clusters, host, request
 
 FIRST_FIT: Place = FirstFit().place
@@ -123,3 +133,57 @@ def test_no_policy_places_twice_or_more_than_there_is(data: st.DataObject) -> No
         assert state.cpu_free_millis >= 0
         assert state.memory_free_mib >= 0
     assert without_claims(after, held) == hosts
+
+
+def test_a_claim_changes_what_is_claimed_and_nothing_else() -> None:
+    state = HostState(
+        name=HostName("h"),
+        cpu_millis=8000,
+        memory_mib=8000,
+        cpu_claimed_millis=1000,
+        memory_claimed_mib=500,
+        gpus=(
+            GpuState(
+                uuid=GpuUuid("g"),
+                model="T4",
+                memory_total_mib=16_000,
+                memory_claimed_mib=1000,
+                share_claimed_milli=100,
+                claims=1,
+                health=GpuHealth.DEGRADED,
+                reason="hot",
+            ),
+        ),
+        schedulable=False,
+        reason="cordoned",
+        zone="rack",
+    )
+    asked = request("x", cores=2, gpus=1, gpu_share_milli=250, gpu_memory_mib=3000)
+
+    after = claimed(state, asked, [GpuUuid("g")])
+
+    gpu = replace(state.gpus[0], claims=2, share_claimed_milli=350, memory_claimed_mib=4000)
+    assert after == replace(
+        state, cpu_claimed_millis=3000, memory_claimed_mib=1500, gpus=(gpu,)
+    )  # fmt: skip
+    # Every field is told from its default above, so that one that comes later is thought of.
+    assert {field.name for field in fields(GpuState)} - {"exclusive"} == {
+        *("uuid", "model", "memory_total_mib", "memory_claimed_mib"),
+        *("share_claimed_milli", "claims", "health", "reason"),
+    }
+    assert {field.name for field in fields(HostState)} == {
+        *("name", "cpu_millis", "memory_mib", "cpu_claimed_millis", "memory_claimed_mib"),
+        *("gpus", "schedulable", "reason", "zone"),
+    }
+
+
+def test_a_whole_gpu_is_claimed_with_all_its_memory_and_given_back() -> None:
+    state = host("h", gpus=2)
+    asked = request("x", gpus=1)
+
+    after = claimed(state, asked, [state.gpus[1].uuid])
+
+    assert after.gpus[0] == state.gpus[0]
+    assert after.gpus[1].exclusive
+    assert after.gpus[1].memory_claimed_mib == state.gpus[1].memory_total_mib
+    assert released(after, asked, [state.gpus[1].uuid]) == state
