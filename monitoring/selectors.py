@@ -278,12 +278,19 @@ def _gpu_live(gpu: Gpu, *, now: datetime) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "index": gpu.index,
         "model": gpu.model,
+        "parent_uuid": gpu.parent_uuid,
         "memory_total_mib": gpu.memory_total_mib,
         "health": health.value,
         "health_text": why,
         "is_simulated": gpu.is_simulated,
         "values": gpu.last_reading if fresh else {},
     }
+
+
+def gpu_users(host_name: str) -> dict[str, Replica]:
+    """Return the running replicas of a host, with their jobs, by their container's id."""
+    rows = Replica.objects.filter(host_name=host_name, removed_at=None).exclude(container_id="")
+    return {row.container_id: row for row in rows.select_related("attempt__job__owner")}
 
 
 def running_containers() -> dict[str, dict[str, tuple[UUID, UUID]]]:

@@ -71,6 +71,9 @@ class LiveGpuSerializer(serializers.Serializer):
     uuid = serializers.CharField()
     index = serializers.IntegerField()
     model = serializers.CharField()
+    parent_uuid = serializers.CharField(
+        allow_blank=True, help_text="of a MIG slice: its GPU; else empty"
+    )
     memory_total_mib = serializers.IntegerField()
     health = serializers.CharField()
     health_text = serializers.CharField(allow_blank=True)

@@ -9,11 +9,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from cluster import selectors as cluster_selectors
+from cluster.core.policy.gpu_state import Fault
 from cluster.models import Host
-from jobs.models import Replica
+from jobs.models import Job, Replica
 from jobs.models.ownership import sees_all
 from monitoring import selectors
 from portal.htmx import page_or_part
+from portal.models import User
 from portal.views.access import member, page
 
 
@@ -40,7 +42,7 @@ def host_detail(request: HttpRequest, name: str) -> HttpResponse:
         "attempt__job__owner"
     )
     context = {
-        "host": _shown(live),
+        "host": _with_users(_shown(live), user),
         "hosts": [_shown(live)],
         "engine": row.engine if user.is_superuser else {},
         "gpus_to_mend": _to_mend(row, now=now) if user.is_superuser else [],
@@ -53,11 +55,17 @@ def host_detail(request: HttpRequest, name: str) -> HttpResponse:
 
 def _to_mend(host: Host, *, now: datetime) -> list[dict[str, Any]]:
     """Return the GPUs of which something is wrong, each with what to do about it."""
-    found = [
-        {"gpu": gpu, "findings": cluster_selectors.gpu_findings(gpu, now=now)}
-        for gpu in host.gpus.all()
-    ]
-    return [one for one in found if one["findings"]]
+    found = []
+    for gpu in host.gpus.all():
+        # A GPU that was divided on purpose lacks nothing.
+        findings = [
+            one
+            for one in cluster_selectors.gpu_findings(gpu, now=now)
+            if one["fault"] != Fault.DIVIDED
+        ]
+        if findings:
+            found.append({"gpu": gpu, "findings": findings})
+    return found
 
 
 def _shown(host: dict[str, Any]) -> dict[str, Any]:
@@ -68,6 +76,30 @@ def _shown(host: dict[str, Any]) -> dict[str, Any]:
         for gpu in host["gpus"]
     ]
     return {**host, "gpus": gpus, "samples_url": samples, "state": _state(host)}
+
+
+def _with_users(host: dict[str, Any], user: User) -> dict[str, Any]:
+    """Return a host whose GPUs say who uses them; a job of somebody else has no name."""
+    known = selectors.gpu_users(host["name"])
+    for gpu in host["gpus"]:
+        shares = gpu["values"].get("shares", {})
+        gpu["users"] = [
+            {
+                "job": _visible(known.get(container), user),
+                "is_job": container in known,
+                "memory_mib": mib,
+                "share_pct": shares.get(container),
+            }
+            for container, mib in gpu["values"].get("processes", {}).items()
+        ]
+    return host
+
+
+def _visible(replica: Replica | None, user: User) -> Job | None:
+    if replica is None:
+        return None
+    job = replica.attempt.job
+    return job if sees_all(user) or job.owner_id == user.pk else None
 
 
 def _state(host: dict[str, Any]) -> dict[str, str]:

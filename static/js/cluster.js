@@ -74,18 +74,12 @@ function wireGpu(card) {
   const bar = /** @type {HTMLElement} */ (card.querySelector('[data-bar="gpu-memory"]'));
   const total = Number(bar.dataset.total);
   const place = document.getElementById("host-charts");
-  const charts = place ? [chartCard(place, card.querySelector(".gpu__name")?.textContent ?? "GPU", () => ({
-    max: 104, unit: " %",
-    traces: [
-      { name: "utilisation", ...series.columns("utilization_pct") },
-      { name: "memory", ...series.columns("memory_used_mib", (value) => (100 * value) / total) },
-    ],
-  }), () => [["busy", percent(present(series, "utilization_pct"))], ["memory", mib(present(series, "memory_used_mib"))]])] : [];
+  const charts = place ? gpuCharts(place, card.querySelector(".gpu__name")?.textContent ?? "GPU", series, total).slice(0, card.dataset.slice === undefined ? 4 : 1).map((make) => make()) : [];
   const show = () => {
     const busy = present(series, "utilization_pct");
     const used = present(series, "memory_used_mib");
-    gauge(card, "gpu", busy, percent(busy));
-    gauge(card, "gpu-memory", used === null ? null : (100 * used) / total, `${mib(used)} of ${mib(total)}`);
+    gauge(card, "gpu", busy, said(series, "utilization_pct", percent));
+    gauge(card, "gpu-memory", used === null ? null : (100 * used) / total, `${said(series, "memory_used_mib", mib)} of ${mib(total)}`);
     const more = card.querySelector('[data-value="gpu-more"]');
     const heat = present(series, "temperature_c");
     const power = present(series, "power_w");
@@ -94,6 +88,49 @@ function wireGpu(card) {
   };
   subjects.set(`gpu:${uuid}`, { series, show });
   load(card.dataset.samples ?? "", `gpu:${uuid}`);
+}
+
+/**
+ * A value in words, or why there is none.
+ * @param {SampleSeries} series
+ * @param {string} name
+ * @param {(value: number) => string} words
+ */
+function said(series, name, words) {
+  const value = present(series, name);
+  return value === null ? series.why(name) || "unknown" : words(value);
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {string} name
+ * @param {SampleSeries} series
+ * @param {number} total MiB
+ */
+function gpuCharts(place, name, series, total) {
+  const whole = (/** @type {string} */ unit) => (/** @type {number} */ value) => `${Math.round(value)} ${unit}`;
+  const limit = () => series.latest("power_limit_w");
+  // Made one by one by the caller: a slice has no power, heat or clock of its own.
+  return [
+    () => chartCard(place, `${name} (%)`, () => ({
+      max: 104, unit: " %",
+      traces: [
+        { name: "busy", ...series.columns("utilization_pct") },
+        { name: "memory", ...series.columns("memory_used_mib", (value) => (100 * value) / total) },
+        { name: "memory at work", ...series.columns("memory_utilization_pct") },
+      ],
+    }), () => [["busy", said(series, "utilization_pct", percent)], ["memory", said(series, "memory_used_mib", mib)], ["memory at work", said(series, "memory_utilization_pct", percent)]]),
+    () => chartCard(place, `${name}: power (W)`, () => ({
+      unit: " W", traces: [{ name: "power", fill: true, ...series.columns("power_w") }],
+      limit: limit() === null ? null : { value: /** @type {number} */ (limit()), name: `limit ${limit()} W` },
+    }), () => [["", said(series, "power_w", whole("W"))]]),
+    () => chartCard(place, `${name}: heat (°C)`, () => ({
+      unit: " °C", traces: [{ name: "GPU", ...series.columns("temperature_c") }, { name: "fan %", ...series.columns("fan_pct") }],
+    }), () => [["GPU", said(series, "temperature_c", whole("°C"))], ["fan", said(series, "fan_pct", percent)]]),
+    () => chartCard(place, `${name}: clock (MHz)`, () => ({
+      unit: " MHz", traces: [{ name: "clock", ...series.columns("clock_mhz") }],
+    }), () => [["", said(series, "clock_mhz", whole("MHz"))]]),
+  ];
 }
 
 /** @param {string} name @param {SampleSeries} series */

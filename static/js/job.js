@@ -181,8 +181,15 @@ function buildResourceCharts() {
         { name: "memory", ...series().columns("memory_used_mib", (value) => (100 * value) / total) },
       ],
       unit: " %", max: 104,
-    }), () => [["busy", percent(series().latest("utilization_pct"))], ["memory", `${mib(series().latest("memory_used_mib"))} of ${mib(total)}`]], subjects);
+    }), () => [["busy", series().why("utilization_pct") || percent(series().latest("utilization_pct"))], ["memory", `${mib(series().latest("memory_used_mib"))} of ${mib(total)}`]], subjects);
   });
+  // A shared GPU's own figures say nothing of this job: these are its part of them.
+  resourceCard("Own share of GPUs (%)", ["gpu_pct"], () => ({
+    traces: replicaTraces(["gpu_pct"], () => "share"), unit: " %",
+  }), () => [["", percent(latestOf("gpu_pct"))]]);
+  resourceCard("Own GPU memory (MiB)", ["gpu_memory_mib"], () => ({
+    traces: replicaTraces(["gpu_memory_mib"], () => "GPU memory"), unit: " MiB",
+  }), () => [["", mib(latestOf("gpu_memory_mib"))]]);
 }
 
 /** @param {string} name */

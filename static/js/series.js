@@ -4,6 +4,14 @@
 /** Three missing seconds in a row are a gap. */
 const WIDEST_MS = 3500;
 
+/** @type {Record<string, string>} */
+const WHY = {
+  unsupported: "the driver cannot say",
+  mig: "MIG: the driver cannot say",
+  stale: "not read at present",
+  lost: "the GPU is lost",
+};
+
 export class SampleSeries {
   /**
    * @param {number} keep how many samples at most
@@ -46,6 +54,12 @@ export class SampleSeries {
   latest(name) {
     const value = this.values.at(-1)?.[name];
     return typeof value === "number" ? value : null;
+  }
+
+  /** Why the last sample does not say it, in words; "" where it does. @param {string} name */
+  why(name) {
+    const last = /** @type {any} */ (this.values.at(-1));
+    return last && typeof last[name] !== "number" ? WHY[last.why?.[name]] ?? "unknown" : "";
   }
 
   /**

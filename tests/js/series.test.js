@@ -20,6 +20,17 @@ test("a silence is a gap, and so is a value that a sample does not have", () => 
   assert.deepEqual(series.columns("cpu_pct"), { x: [1000, 2000, 2001, 9000], y: [0, null, null, 5] });
 });
 
+test("a gap says why", () => {
+  const series = new SampleSeries();
+  assert.equal(series.why("power_w"), "");
+  series.add(1, /** @type {any} */ ({ cpu_pct: 0, why: { power_w: "mig", fan_pct: "stale" } }));
+
+  assert.equal(series.why("power_w"), "MIG: the driver cannot say");
+  assert.equal(series.why("fan_pct"), "not read at present");
+  assert.equal(series.why("clock_mhz"), "unknown");
+  assert.equal(series.why("cpu_pct"), "");
+});
+
 test("zero is a reading, and unknown is not zero", () => {
   const series = new SampleSeries();
   series.add(1, { cpu_pct: 0 });
