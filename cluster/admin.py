@@ -16,7 +16,7 @@ from django.utils.timezone import localtime
 from cluster import health, selectors, services
 from cluster.core.resources import GpuHealth
 from cluster.errors import ClusterError, HostInUseError
-from cluster.models import Gpu, Host, HostConnection, HostMode, capacity
+from cluster.models import Gpu, Host, HostConnection, HostMode, PlacementWeights, capacity
 
 _TONES: Final[dict[str, str]] = {
     HostConnection.UP: "good",
@@ -380,3 +380,41 @@ class GpuAdmin(admin.ModelAdmin):
             services.gpu_set_enabled(gpu_id=gpu.pk, is_enabled=is_enabled)
         words = "on" if is_enabled else "off"
         self.message_user(request, f"{len(gpus)} GPU(s) switched {words}.", messages.SUCCESS)
+
+
+@admin.register(PlacementWeights)
+class PlacementWeightsAdmin(ReadOnlyAdmin):
+    """Weights of the online score: which were tuned, on what, and which are used."""
+
+    list_display = ("name", "is_active", "score", "created_at")
+    list_filter = ("is_active",)
+    search_fields = ("name",)
+    actions = ("use", "use_default")
+
+    def has_delete_permission(
+        self,
+        request: HttpRequest,
+        obj: Any = None,
+    ) -> bool:
+        """Weights that are not used may go."""
+        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+
+    @admin.action(description="Use these from now on", permissions=["delete"])
+    def use(self, request: HttpRequest, queryset: QuerySet[PlacementWeights]) -> None:
+        """Make one row the active one."""
+        rows = list(queryset[:2])
+        if len(rows) != 1:
+            self.message_user(request, "Choose one row.", messages.ERROR)
+            return
+        services.placement_weights_activate(weights_id=rows[0].pk)
+        self.message_user(request, f"{rows[0].name} is used from now on.", messages.SUCCESS)
+
+    @admin.action(description="Use those of the product", permissions=["delete"])
+    def use_default(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[PlacementWeights],  # noqa: ARG002 - Django's signature
+    ) -> None:
+        """Make no row the active one."""
+        services.placement_weights_deactivate()
+        self.message_user(request, "The product's weights are used from now on.", messages.SUCCESS)

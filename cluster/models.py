@@ -211,6 +211,35 @@ class Lease(models.Model):
         return f"{self.name} #{self.fence}"
 
 
+class PlacementWeights(models.Model):
+    """Weights of the online score, as tuned on past arrivals; at most one row is active."""
+
+    name = models.CharField(max_length=80, unique=True)
+    weights = models.JSONField(help_text="feature of the score to its weight")
+    trained_on = models.JSONField(
+        default=dict, blank=True, help_text="files or window, hosts, seed and evaluations"
+    )
+    score = models.FloatField(
+        help_text="GPU allocated beyond the best heuristic on what it was trained on, in percent"
+    )
+    is_active = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-created_at"]
+        verbose_name_plural = "placement weights"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["is_active"],
+                condition=Q(is_active=True),
+                name="one_active_placement_weights",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def capacity(host: Host) -> tuple[int, int]:
     """Return what jobs may have of a host: thousandths of a core, and MiB.
 

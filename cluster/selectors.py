@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 
+from cluster.core.placement.score_weights import ScoreWeights
 from cluster.core.policy.gpu_state import FAULTS, Fault, held_faults, memory_from_json
 from cluster.core.resources import (
     ClusterSnapshot,
@@ -25,6 +26,7 @@ from cluster.models import (
     Host,
     HostConnection,
     HostMode,
+    PlacementWeights,
     capacity,
 )
 
@@ -176,3 +178,9 @@ def hosts_to_visit(*, now: datetime) -> list[str]:
     """Return the hosts whose containers are to be looked at, those in a pause left out."""
     due = Q(quiet_until=None) | Q(quiet_until__lte=now)
     return list(Host.objects.filter(due).values_list("name", flat=True))
+
+
+def placement_weights_active() -> ScoreWeights | None:
+    """Return the weights of the online score that were tuned and are active, if any are."""
+    row = PlacementWeights.objects.filter(is_active=True).first()
+    return None if row is None else ScoreWeights.of_dict(row.weights)

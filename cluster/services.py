@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Sum
 
 from cluster.adapters import registry
+from cluster.core.placement.score_weights import ScoreWeights
 from cluster.errors import ClusterError, HostInUseError, HostRefusedError, NoRoomError
 from cluster.models import (
     Allocation,
@@ -21,6 +22,7 @@ from cluster.models import (
     Host,
     HostConnection,
     HostMode,
+    PlacementWeights,
     capacity,
 )
 from cluster.ports import EngineDescription
@@ -277,3 +279,50 @@ def gpu_set_enabled(*, gpu_id: int, is_enabled: bool) -> None:
     gpu.is_enabled = is_enabled
     # Saved and not updated in place, so that the audit sees who did it.
     gpu.save(update_fields=["is_enabled"])
+
+
+@transaction.atomic
+def placement_weights_store(
+    *,
+    name: str,
+    weights: ScoreWeights,
+    score: float,
+    trained_on: dict[str, Any],
+    now: datetime,
+    is_active: bool,
+) -> PlacementWeights:
+    """Keep tuned weights under a name that is not taken yet.
+
+    Args:
+        score: GPU allocated beyond the best heuristic, in percent of all GPUs.
+        is_active: Whether they are used from now on, instead of those that are now.
+
+    Raises:
+        ValidationError: If the name is taken or too long.
+    """
+    row = PlacementWeights(
+        name=name,
+        weights=weights.as_dict(),
+        trained_on=trained_on,
+        score=score,
+        created_at=now,
+    )
+    row.full_clean()
+    row.save()
+    if is_active:
+        placement_weights_activate(weights_id=row.pk)
+        row.refresh_from_db()
+    return row
+
+
+@transaction.atomic
+def placement_weights_activate(*, weights_id: int) -> None:
+    """Use these weights from now on, instead of those that were used."""
+    PlacementWeights.objects.filter(is_active=True).update(is_active=False)
+    PlacementWeights.objects.filter(pk=weights_id).update(is_active=True)
+
+
+@transaction.atomic
+def placement_weights_deactivate() -> None:
+    """Use the weights that come with the product from now on."""
+    PlacementWeights.objects.filter(is_active=True).update(is_active=False)
