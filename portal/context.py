@@ -5,12 +5,16 @@ from typing import Any, Final
 from django.conf import settings
 from django.http import HttpRequest
 
+from jobs.models.ownership import sees_all
+
 _SECTIONS: Final = {
     "dashboard": "dashboard",
     "job": "jobs",
     "dataset": "datasets",
     "cluster": "cluster",
     "host": "cluster",
+    "lab": "lab",
+    "simulation": "simulations",
 }
 
 
@@ -19,6 +23,7 @@ def site(request: HttpRequest) -> dict[str, Any]:
     return {
         "signup_open": settings.SIGNUP_OPEN,
         "section": _section(request),
+        "may_simulate": sees_all(request.user) if hasattr(request, "user") else False,
         "simulated_gpus": settings.STARLING["SIMULATED_GPUS"],
     }
 

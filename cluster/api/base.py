@@ -20,6 +20,7 @@ HOST_PATTERN: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _JSON_TYPES: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], str], ...]] = (
     ((serializers.BooleanField,), (bool,), "true or false"),
     ((serializers.IntegerField,), (int,), "a whole number"),
+    ((serializers.FloatField,), (int, float), "a number"),
     ((serializers.CharField, serializers.UUIDField, serializers.ChoiceField), (str,), "a text"),
 )
 

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from cluster.api.base import UUID_PATTERN, QueryParameters, as_uuid, refuse_empty, refuse_unknown
 from jobs import selectors, services, storage
 from jobs.api.serializers import (
+    DecisionSerializer,
     EventSerializer,
     JobDetailSerializer,
     JobSerializer,
@@ -178,6 +179,24 @@ class JobViewSet(mixins.ListModelMixin, viewsets.GenericViewSet[Job]):
         job = selectors.job_get(user=request.user, public_id=as_uuid(id))
         events = JobEvent.objects.filter(job=job).select_related("actor")
         return self._page(events, EventSerializer)
+
+    @extend_schema(
+        summary="Tell why a job runs where it runs",
+        parameters=[_ATTEMPT],
+        responses={200: DecisionSerializer},
+        filters=False,
+    )
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def decision(self, request: Request, id: str) -> Response:  # noqa: A002 - the route's name
+        """Return the hosts that were weighed for an attempt, each with the parts of its score."""
+        query = QueryParameters(request, ["attempt"])
+        job = selectors.job_get(user=request.user, public_id=as_uuid(id))
+        number = query.optional_integer("attempt", minimum=1, maximum=32_767)
+        attempts = job.attempts.all()
+        found = [a for a in attempts if number is None or a.number == number]
+        if not found:
+            raise NotFoundError("decision", f"attempt {number or 'any'}")
+        return Response(DecisionSerializer(found[-1]).data)
 
     @extend_schema(
         summary="List a job's files",

@@ -109,6 +109,29 @@ class PendingSerializer(serializers.Serializer):
     at = serializers.DateTimeField(source="pending_at", allow_null=True)
 
 
+class CandidateSerializer(serializers.Serializer):
+    """A host that was weighed; the least score is the best."""
+
+    host = serializers.CharField()
+    score = serializers.FloatField()
+    parts = serializers.DictField(child=serializers.FloatField(), help_text="they add up to it")
+    chosen = serializers.BooleanField(default=False)
+
+
+class DecisionSerializer(serializers.Serializer):
+    """Why an attempt runs where it runs; without `candidates` where nothing was broken down."""
+
+    attempt = serializers.IntegerField(source="number")
+    placer = serializers.CharField(source="decision.placer", default="")
+    objective = serializers.CharField(source="decision.objective", default="")
+    reason = serializers.CharField(source="decision.reason", default="")
+    proven = serializers.BooleanField(
+        source="decision.proven", default=False, help_text="no plan could have been better"
+    )
+    seconds = serializers.FloatField(source="decision.seconds", default=None, allow_null=True)
+    candidates = CandidateSerializer(source="decision.candidates", many=True, default=list)
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     """A job in a list."""
 

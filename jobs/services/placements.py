@@ -82,7 +82,8 @@ def problem_of(
             requests_file=requests.name,
         )
     except CoreError as problem:
-        field = "requests" if str(problem).startswith(requests.name) else "hosts"
+        is_other = requests != hosts and str(problem).startswith(requests.name)
+        field = "requests" if is_other else "hosts"
         raise InvalidInputError({field: [str(problem)]}) from problem
     if len(found[0].hosts) > MAX_HOSTS or len(found[1]) > MAX_REQUESTS:
         sizes = f"{len(found[0].hosts):,} and {len(found[1]):,}"

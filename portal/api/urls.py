@@ -11,6 +11,7 @@ from cluster.api.hosts import GpuViewSet, HostViewSet
 from jobs.api import uploads
 from jobs.api.catalogue import CodeViewSet, EnvironmentViewSet, TemplateViewSet
 from jobs.api.datasets import DatasetViewSet
+from jobs.api.simulations import PlacementViewSet, SimulationViewSet
 from monitoring.api.urls import urlpatterns as monitoring_urls
 from portal.api.exceptions import bare
 from portal.api.jobs import JobViewSet
@@ -23,6 +24,8 @@ router.register("code", CodeViewSet, "code")
 router.register("environments", EnvironmentViewSet, "environment")
 router.register("templates", TemplateViewSet, "template")
 router.register("jobs", JobViewSet, "job")
+router.register("simulations", SimulationViewSet, "simulation")
+router.register("placements", PlacementViewSet, "placement")
 router.register("hosts", HostViewSet, "host")
 router.register("gpus", GpuViewSet, "gpu")
 router.register("tokens", TokenViewSet, "token")

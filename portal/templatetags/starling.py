@@ -6,7 +6,7 @@ from typing import Any, Final
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.lifecycle import VERDICTS, JobStatus, Reason
@@ -152,3 +152,19 @@ def query(context: dict[str, Any], **changes: Any) -> str:
 def words(code: str) -> str:
     """Return a code such as ``out_of_memory`` as words."""
     return code.replace("_", " ")
+
+
+@register.filter(is_safe=True)
+def with_code(text: str) -> SafeString:
+    """Return a text with what stands between backticks as code; everything else is escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one without a partner is a letter like any other
+        parts[-2:] = ["`".join(parts[-2:])]
+    return format_html_join(
+        "",
+        "{}",
+        (
+            (format_html("<code>{}</code>", part) if place % 2 else part,)
+            for place, part in enumerate(parts)
+        ),
+    )

@@ -25,6 +25,7 @@ from jobs.lifecycle import ACTIVE, JobStatus, Reason
 from jobs.models import Attempt, Job, JobEvent
 from jobs.models.ownership import sees_all
 from monitoring.status import status_message
+from portal.decisions import decision_of
 from portal.htmx import page_or_part
 from portal.views.access import member, page
 
@@ -93,6 +94,7 @@ def job_detail(request: HttpRequest, public_id: UUID) -> HttpResponse:
         **_state(request, job),
         **_files(job, attempt),
         "attempt": attempt,
+        "decision": decision_of(attempt),
         "attempts": list(job.attempts.all()),
         "events": _events(job),
         "live": _live(job, attempt),
@@ -114,6 +116,8 @@ def job_part(request: HttpRequest, public_id: UUID, part: str) -> HttpResponse:
         context = {"job": job, **_files(job, attempt)}
     elif part == "facts":
         context = {"job": job, "attempt": attempt, "attempts": list(job.attempts.all())}
+    elif part == "decision":
+        context = {"decision": decision_of(attempt)}
     elif part == "history":
         context = {"job": job, "events": _events(job), "attempts": list(job.attempts.all())}
     else:

@@ -52,7 +52,7 @@ function colour(name) {
 
 /**
  * @typedef {{name: string, x: (number | Date)[], y: (number | null)[], dash?: string, fill?: boolean}} Trace
- * @typedef {{traces: Trace[], limit?: {value: number, name: string} | null, x?: "time" | "step", unit?: string, max?: number | null, isSmall?: boolean, range?: [number, number]}} Picture
+ * @typedef {{traces: Trace[], limit?: {value: number, name: string} | null, limits?: {value: number, name: string}[], x?: "time" | "step" | "number", xTitle?: string, stepped?: boolean, fromZero?: boolean, unit?: string, max?: number | null, isSmall?: boolean, range?: [number, number]}} Picture
  */
 
 /**
@@ -128,7 +128,10 @@ export class Chart {
   }
 
   drawNow() {
-    const { traces, limit = null, x = "time", unit = "", max = null, isSmall = false, range } = this.picture();
+    const picture = this.picture();
+    const { traces, limit = null, x = "time", unit = "", max = null, isSmall = false, range } = picture;
+    const limits = picture.limits ?? (limit ? [limit] : []);
+    const xTitle = picture.xTitle ?? (x === "step" ? "step" : "");
     const text = colour("--text-muted");
     const grid = colour("--chart-grid");
     const drawn = traces.map((trace, index) => {
@@ -141,7 +144,7 @@ export class Chart {
         x: x === "time" ? trace.x.map((at) => new Date(at)) : trace.x,
         y: trace.y,
         connectgaps: false,
-        line: { color: own, width: 1.8, dash: trace.dash ?? "solid" },
+        line: { color: own, width: 1.8, dash: trace.dash ?? "solid", shape: picture.stepped ? "hv" : "linear" },
         marker: { color: own, size: 6 },
         // A fill would bridge a gap, so only what has none is filled.
         fill: trace.fill && !trace.y.includes(null) ? "tozeroy" : "none",
@@ -152,7 +155,7 @@ export class Chart {
     const axis = { color: text, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, fixedrange: isSmall };
     const layout = {
       autosize: true,
-      margin: isSmall ? { l: 34, r: 12, t: 6, b: 20 } : { l: 46, r: 20, t: 8, b: x === "step" ? 36 : 24 },
+      margin: isSmall ? { l: 34, r: 12, t: 6, b: 20 } : { l: 46, r: 20, t: 8, b: xTitle ? 36 : 24 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--text") },
@@ -166,21 +169,18 @@ export class Chart {
         nticks: Math.max(2, Math.min(isSmall ? 4 : 6, Math.floor(this.element.clientWidth / 90))),
         tickangle: 0,
         ...(x === "time" ? { tickformat: clockFormat(traces) } : {}),
-        ...(x === "step" ? { tickformat: ",d", title: { text: "step", font: { size: 11, color: text }, standoff: 4 } } : {}),
+        ...(x === "step" ? { tickformat: ",d" } : {}),
+        ...(xTitle ? { title: { text: xTitle, font: { size: 11, color: text }, standoff: 4 } } : {}),
         ...(range ? { range: range.map((at) => new Date(at)) } : {}),
       },
       yaxis: {
         ...axis,
         nticks: isSmall ? 3 : 5,
-        rangemode: x === "time" ? "tozero" : "normal",
+        rangemode: x === "time" || picture.fromZero ? "tozero" : "normal",
         ...(max ? { range: [0, max] } : {}),
       },
-      shapes: limit
-        ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.value, y1: limit.value, line: { color: text, width: 1, dash: "dot" } }]
-        : [],
-      annotations: limit
-        ? [{ xref: "paper", x: 1, xanchor: "right", y: limit.value, yanchor: "bottom", text: limit.name, showarrow: false, font: { size: 10, color: text } }]
-        : [],
+      shapes: limits.map((one) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: one.value, y1: one.value, line: { color: text, width: 1, dash: "dot" } })),
+      annotations: limits.map((one) => ({ xref: "paper", x: 1, xanchor: "right", y: one.value, yanchor: "bottom", text: one.name, showarrow: false, font: { size: 10, color: text } })),
       uirevision: "kept",
     };
     // @ts-ignore Plotly is a classic script

@@ -38,6 +38,8 @@ from tests.integration.api.rows import (
     make_environment,
     make_host,
     make_job,
+    make_placement,
+    make_simulation,
     make_template,
 )
 
@@ -51,6 +53,8 @@ class May(Enum):
     OWNERS = "the owner and admins"
     OWNER = "the owner alone"
     ADMINS = "admins"
+    STAFF = "instructors and admins; for students it is not there"
+    STAFF_OWNERS = "the instructor whose it is and admins; for students it is not there"
 
 
 READ = {"GET": May.READERS}
@@ -79,6 +83,7 @@ API: dict[str, dict[str, May]] = {
     "v1:job-detail": {"GET": May.READERS, "DELETE": May.OWNERS},
     "v1:job-cancel": OWN_POST,
     "v1:job-rerun": OWN_POST,
+    "v1:job-decision": READ,
     "v1:job-events": READ,
     "v1:job-files": READ,
     "v1:job-content": READ,
@@ -98,6 +103,14 @@ API: dict[str, dict[str, May]] = {
     "v1:gpu-events": LOOK,
     "v1:gpu-clear": {"POST": May.ADMINS},
     "v1:gpu-samples": LOOK,
+    "v1:metrics": {"GET": May.ADMINS},
+    "v1:simulation-list": {"GET": May.STAFF, "POST": May.STAFF},
+    "v1:simulation-detail": {"GET": May.STAFF, "DELETE": May.STAFF_OWNERS},
+    "v1:simulation-cancel": {"POST": May.STAFF_OWNERS},
+    "v1:placement-list": {"GET": May.SIGNED_IN, "POST": May.SIGNED_IN},
+    "v1:placement-detail": {"GET": May.READERS, "DELETE": May.OWNERS},
+    "v1:placement-cancel": OWN_POST,
+    "v1:placement-frames": READ,
     "v1:token-list": {"GET": May.SIGNED_IN, "POST": May.SIGNED_IN},
     "v1:token-detail": {"DELETE": May.OWNER},
     "v1:upload-list": {"POST": May.SIGNED_IN},
@@ -120,6 +133,15 @@ PAGES: dict[str, dict[str, May]] = {
     "portal:job-delete": OWN_POST,
     "portal:cluster": LOOK,
     "portal:host-detail": LOOK,
+    "portal:lab": LOOK,
+    "portal:lab-detail": READ,
+    "portal:lab-cancel": OWN_POST,
+    "portal:lab-delete": OWN_POST,
+    "portal:simulation-list": {"GET": May.STAFF},
+    "portal:simulation-create": {"GET": May.STAFF},
+    "portal:simulation-detail": {"GET": May.STAFF},
+    "portal:simulation-cancel": {"POST": May.STAFF_OWNERS},
+    "portal:simulation-delete": {"POST": May.STAFF_OWNERS},
     "portal:account": LOOK,
     "portal:tokens": LOOK,
     "portal:token-revoke": {"POST": May.OWNER},
@@ -161,6 +183,8 @@ _ALLOWED: dict[May, set[str]] = {
     May.OWNERS: {"owner", "admin"},
     May.OWNER: {"owner"},
     May.ADMINS: {"admin"},
+    May.STAFF: {"instructor", "admin"},
+    May.STAFF_OWNERS: {"admin"},
 }
 ROUTES = http_routes()
 TABLE = API | PAGES
@@ -217,6 +241,8 @@ class Lab:
             created_at=NOW,
             expires_at=timezone.now() + timedelta(days=1),
         )
+        self.simulation = make_simulation(people["admin"])
+        self.placement = make_placement(self.owner)
 
     def _expired(self) -> str:
         token, secret = services.token_create(
@@ -241,6 +267,9 @@ class Lab:
             "code": self.job.code.public_id,
             "token": self.token.public_id,
             "upload": self.upload.public_id,
+            "simulation": self.simulation.public_id,
+            "placement": self.placement.public_id,
+            "lab": self.placement.public_id,
         }
         kind = route.name.split("-")[0]
         values = {

@@ -26,6 +26,8 @@ from tests.integration.api.rows import (
     make_environment,
     make_host,
     make_job,
+    make_placement,
+    make_simulation,
     make_template,
 )
 
@@ -81,6 +83,8 @@ def lab(db: None, tmp_path: Path) -> dict[str, Any]:
         "gpus": "GPU-gpu-1-0",
         "environments": "tensorflow",
         "templates": "digits",
+        "simulations": str(make_simulation(admin).public_id),
+        "placements": str(make_placement(student).public_id),
     }
 
 

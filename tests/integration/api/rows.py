@@ -19,7 +19,9 @@ from jobs.models import (
     Job,
     JobTemplate,
     OutputFile,
+    PlacementRun,
     Replica,
+    SimulationRun,
     VersionState,
 )
 from portal.models import User
@@ -158,3 +160,54 @@ def make_dataset(
         created_at=NOW,
     )
     return dataset
+
+
+def make_simulation(owner: User, **fields: Any) -> SimulationRun:
+    """Return a question that waits, of one job on one host."""
+    return SimulationRun.objects.create(
+        owner=owner,
+        created_at=NOW,
+        **{
+            "name": "one job",
+            "source": {"kind": "file", "file": "jobs.csv"},
+            "workload": "id,submitted_s,duration_s\na,0,10\n",
+            "job_count": 1,
+            "hosts": [
+                {
+                    "name": "alpha",
+                    "cpu_millis": 8000,
+                    "memory_mib": 16_000,
+                    "zone": "",
+                    "gpus": [],
+                }
+            ],
+            "policies": ["first-fit"],
+            **fields,
+        },
+    )
+
+
+def make_placement(owner: User, **fields: Any) -> PlacementRun:
+    """Return a trial that waits, of one request on one host."""
+    text = (
+        '{"nodes": [{"id": "alpha", "cpu_milli": 8000, "memory_mib": 16000, "gpu": 0}],'
+        ' "pods": [{"id": "a", "cpu_milli": 1000, "memory_mib": 1000, "num_gpu": 0}]}'
+    )
+    return PlacementRun.objects.create(
+        owner=owner,
+        created_at=NOW,
+        **{
+            "name": "one request",
+            "problem": {
+                "hosts": {"name": "problem.json", "text": text},
+                "requests": None,
+                "host_count": 1,
+                "gpu_count": 0,
+                "request_count": 1,
+            },
+            "objective": "hosts",
+            "method": "full",
+            "seconds": 0.2,
+            **fields,
+        },
+    )

@@ -20,6 +20,8 @@ from portal.views.urls import urlpatterns
 from tests.factories.cluster import HostFactory
 from tests.factories.datasets import DatasetFactory, DatasetVersionFactory
 from tests.factories.jobs import EnvironmentFactory, JobFactory, ended_job, running_job
+from tests.factories.portal import UserFactory
+from tests.integration.api.rows import make_placement, make_simulation
 
 Browser = Callable[[User | None], Client]
 
@@ -38,6 +40,7 @@ def every_page(job: Job, host: Host) -> dict[str, str]:
     """Return an address of every route of the pages; a new route must be named here."""
     dataset = DatasetFactory(owner=job.owner)
     DatasetVersionFactory(dataset=dataset)
+    trial, simulation = make_placement(job.owner), make_simulation(UserFactory(admin=True))
     arguments: dict[str, list[object]] = {
         "dataset-detail": [dataset.public_id],
         "dataset-delete": [dataset.public_id],
@@ -49,6 +52,12 @@ def every_page(job: Job, host: Host) -> dict[str, str]:
         "job-rerun": [job.public_id],
         "job-delete": [job.public_id],
         "host-detail": [host.name],
+        "lab-detail": [trial.public_id],
+        "lab-cancel": [trial.public_id],
+        "lab-delete": [trial.public_id],
+        "simulation-detail": [simulation.public_id],
+        "simulation-cancel": [simulation.public_id],
+        "simulation-delete": [simulation.public_id],
         "token-revoke": [uuid4()],
     }
     return {
@@ -57,11 +66,17 @@ def every_page(job: Job, host: Host) -> dict[str, str]:
     }
 
 
-POSTED = {"dataset-delete", "job-cancel", "job-rerun", "job-delete", "token-revoke"}
+POSTED = {
+    "dataset-delete", "job-cancel", "job-rerun", "job-delete", "token-revoke", "lab-cancel",
+    "lab-delete", "simulation-cancel", "simulation-delete",
+}  # fmt: skip
 OWNED = {
+    "lab-detail", "lab-cancel", "lab-delete",
     "dataset-detail", "dataset-delete", "job-detail", "job-row", "job-part", "job-clone",
     "job-cancel", "job-rerun", "job-delete",
 }  # fmt: skip
+
+STAFF = {"simulation-list", "simulation-create", "simulation-detail"}
 
 
 def ask(client: Client, name: str, address: str) -> int:
@@ -121,7 +136,7 @@ def test_no_page_has_an_inline_script_style_or_handler(
         re.IGNORECASE,
     )
     for name, address in every_page(own_job, host).items():
-        if name in POSTED:
+        if name in POSTED or (role == "student" and name in STAFF):
             continue
         answer = client.get(address)
 
