@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import Count, F
 
 from cluster import selectors as cluster_selectors
 from cluster.models import Gpu, Host
@@ -285,6 +285,12 @@ def _gpu_live(gpu: Gpu, *, now: datetime) -> dict[str, Any]:
         "is_simulated": gpu.is_simulated,
         "values": gpu.last_reading if fresh else {},
     }
+
+
+def job_counts() -> dict[str, int]:
+    """Return how many jobs there are by status."""
+    rows = Job.objects.order_by().values("status").annotate(count=Count("pk"))
+    return {row["status"]: row["count"] for row in rows}
 
 
 def gpu_users(host_name: str) -> dict[str, Replica]:

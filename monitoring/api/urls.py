@@ -4,6 +4,7 @@ from django.urls import re_path
 
 from cluster.api.base import HOST_PATTERN, UUID_PATTERN
 from monitoring.api import views
+from monitoring.api.prometheus import PrometheusView
 
 _JOB = rf"^jobs/(?P<id>{UUID_PATTERN})/"
 
@@ -25,4 +26,5 @@ urlpatterns = [
         name="gpu-samples",
     ),
     re_path(r"^cluster/$", views.ClusterView.as_view(), name="cluster"),
+    re_path(r"^metrics/$", PrometheusView.as_view(), name="metrics"),
 ]

@@ -12,8 +12,10 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
+from cluster.models import Gpu, Host
 from jobs.lifecycle import JobStatus
 from jobs.models import Attempt, Job, Replica
 from monitoring.api import follow
@@ -284,3 +286,36 @@ async def test_a_reader_who_leaves_leaves_nothing_behind(
         await waiting
 
     assert not get_channel_layer().groups
+
+
+def test_prometheus_scrapes_what_is_known_under_the_names_of_dcgm(api: Api, admin: User) -> None:
+    host = make_host("gpu-1", gpus=2)
+    now = timezone.now()
+    first, second = Gpu.objects.order_by("index")
+    Host.objects.filter(pk=host.pk).update(probed_at=now, last_reading={"cpu_pct": 12.5})
+    Gpu.objects.filter(pk=first.pk).update(
+        reported_at=now,
+        model='T4 "odd"',
+        last_reading={"utilization_pct": 40, "memory_used_mib": 1000, "memory_reserved_mib": 100},
+    )
+    Gpu.objects.filter(pk=second.pk).update(
+        reported_at=now - timedelta(minutes=1), last_reading={"utilization_pct": 99}
+    )
+
+    answer = api(admin).get("/api/v1/metrics/")
+
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    [busy] = families["DCGM_FI_DEV_GPU_UTIL"].samples
+    assert busy.value == 40
+    assert busy.labels == {
+        "gpu": "0",
+        "UUID": first.uuid,
+        "device": "nvidia0",
+        "modelName": 'T4 "odd"',
+        "Hostname": "gpu-1",
+    }
+    assert families["DCGM_FI_DEV_FB_FREE"].samples[0].value == first.memory_total_mib - 1100
+    assert families["starling_host_cpu_percent"].samples[0].value == 12.5
+    assert len(families["starling_gpu_health"].samples) == 2
+    assert families["DCGM_FI_DEV_POWER_USAGE"].samples == []
