@@ -121,28 +121,30 @@ class SimulatedCluster:
             ),
         )
 
-    def filtered(self, place: Place) -> Place:
+    def filtered(self, place: Place, *, hosts_alone: bool = False) -> Place:
         """Return ``place`` for what can start now.
 
-        Requests that fit nowhere at this moment are left out of the plan unseen; of many equal
-        ones no more are shown than could fit, the first in the queue; hosts that none of them
-        fits on are left out. No plan of any placer could have used them. Other snapshots than
-        the cluster's own are passed on as they are.
+        Requests that fit nowhere at this moment are left out of the plan unseen, and of many
+        equal ones no more are shown than could fit, the first in the queue: no plan of any placer
+        could have used the others. Other snapshots than the cluster's own are passed on as they
+        are.
+
+        Args:
+            hosts_alone: The placer judges each host by itself, so that hosts on which nothing
+                fits need not be shown either.
         """
 
         def filtered_place(requests: Sequence[ResourceRequest], snapshot: ClusterSnapshot) -> Plan:
             if snapshot is not self._snapshot:
                 return place(requests, snapshot)
-            shown, hosts = self._candidates(requests)
+            shown = self._candidates(requests)
             if not shown:
                 return Plan()
-            return place(shown, ClusterSnapshot(taken_at=self._taken_at, hosts=hosts))
+            return place(shown, self._fitting(shown) if hosts_alone else snapshot)
 
         return filtered_place
 
-    def _candidates(
-        self, requests: Sequence[ResourceRequest]
-    ) -> tuple[list[ResourceRequest], tuple[HostState, ...]]:
+    def _candidates(self, requests: Sequence[ResourceRequest]) -> list[ResourceRequest]:
         left = self.shapes.room()
         shown: list[ResourceRequest] = []
         for request in requests:
@@ -154,11 +156,13 @@ class SimulatedCluster:
                 left[row] -= request.replicas
                 if not left[row]:
                     del left[row]
-        if not shown:
-            return [], ()
+        return shown
+
+    def _fitting(self, shown: Sequence[ResourceRequest]) -> ClusterSnapshot:
         wanted = sorted({self.shapes.row_of(request) for request in shown})
         fitting = np.flatnonzero(self.shapes.slots[wanted].any(axis=0))
-        return shown, tuple(self._hosts[row] for row in fitting.tolist())
+        hosts = tuple(self._hosts[row] for row in fitting.tolist())
+        return ClusterSnapshot(taken_at=self._taken_at, hosts=hosts)
 
     def _put(self, row: int, host: HostState) -> None:
         self._hosts[row] = host

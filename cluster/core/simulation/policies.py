@@ -54,6 +54,8 @@ class _LazyFirstFit:
     """
 
     name = FirstFit.name
+    #: It judges each host by itself; see ``SimulatedCluster.filtered``.
+    hosts_alone = True
 
     def __init__(self, thorough: Placer) -> None:
         self._thorough, self._lazy = thorough, FirstFit()

@@ -182,7 +182,9 @@ class _Simulation:
         self._start, self._workload, self._policy = hosts, workload, policy
         self._seed, self._options = seed, options
         self._cluster = SimulatedCluster(hosts)
-        self._place = self._cluster.filtered(policy.placer.place)
+        self._place = self._cluster.filtered(
+            policy.placer.place, hosts_alone=getattr(policy.placer, "hosts_alone", False)
+        )
         self._tenants = Tenants(options.interference)
         self._random = np.random.default_rng(seed)
         self._engine: Engine[_Event] = Engine()
