@@ -129,7 +129,7 @@ def _sequence(options: argparse.Namespace) -> Iterator[Row]:
     packing = pack(requests_from_text(_text(pods), pods.name), hosts)
     arrivals = Arrivals(packing, _order(content, packing, str(file)))
     for policy in _policies(options):
-        yield _measured(file.stem, policy, [arrivals], _weights(options), None, None, options.batch)
+        yield _measured(file.stem, policy, [arrivals], _weights(options), options.batch)
 
 
 def _named(content: dict[str, Any], key: str, options: argparse.Namespace) -> Path:
