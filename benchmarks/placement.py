@@ -34,6 +34,7 @@ from cluster.core.placement.problem import Objective, Placer
 from cluster.core.placement.pso import SwarmSettings
 from cluster.core.placement.search import values_of
 from cluster.core.placement.swarm import PlacerSettings, SwarmPlacer
+from cluster.core.placement.warm import warm_up
 from cluster.core.resources import ClusterSnapshot, HostState, ResourceRequest
 
 MIXES: Final = ("default", "gpuspec33", "gpushare100", "cpu250", "multigpu50")
@@ -112,7 +113,7 @@ class Trace:
         pods = self.pods(mix)
         drawn = [pods[at] for at in random.permutation(len(pods))]
         packing = pack(drawn, snapshot)
-        fits = packing.classes.fits.any(axis=1)[packing.request_class]
+        fits = np.asarray(packing.classes.fits.any(axis=1))[packing.request_class]
         requests = tuple(pod for pod, fine in zip(drawn, fits, strict=True) if fine)[:size]
         return Instance(
             mix=mix, size=size, seed=seed, snapshot=snapshot, requests=requests, bound=0
@@ -284,20 +285,6 @@ def crowded(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def warm(trace: Trace, mixes: Sequence[str]) -> None:
-    """Have every loop compiled before anything is measured."""
-    for mix in mixes:
-        instance = trace.draw(mix, 50, 1)
-        for objective in (Objective.HOSTS, Objective.GPU):
-            SwarmPlacer(PlacerOptions(moves=4000, objective=objective)).place(
-                instance.requests, instance.snapshot
-            )
-        prices(pack(instance.requests, instance.snapshot))
-        for heuristic in HEURISTICS.values():
-            heuristic.place(instance.requests, instance.snapshot)
-        return
-
-
 def collected(rows: Iterator[dict[str, Any]], what: str) -> list[dict[str, Any]]:
     """Return all rows, with a word a row on standard error."""
     found = []
@@ -343,7 +330,7 @@ def main() -> int:
     except (OSError, BadProblemError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    warm(trace, chosen.mixes)
+    warm_up()
     found: dict[str, Any] = {}
     if chosen.only in {None, "compare"}:
         rows = collected(compare(trace, chosen), "comparison")

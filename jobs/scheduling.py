@@ -2,25 +2,15 @@
 
 import logging
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db.models import Q
 
 from cluster import leases
 from cluster import selectors as cluster_selectors
-from cluster.core.placement.options import PlacerOptions
-from cluster.core.placement.planner import QueuePlanner
 from cluster.core.placement.problem import Placer
-from cluster.core.resources import (
-    ClusterSnapshot,
-    Deferral,
-    HostName,
-    HostState,
-    Placement,
-    ResourceRequest,
-)
+from cluster.core.resources import Deferral, Placement, ResourceRequest
 from cluster.errors import NoRoomError
 from jobs import explain
 from jobs.errors import StaleTransitionError
@@ -65,19 +55,6 @@ def schedule_pending(*, placer: Placer, holder: str, now: datetime) -> int:
         placed = {chosen.key for chosen in plan.placements if _apply(chosen, now=now)}
         _explain(queue, placed, {deferral.key: deferral for deferral in plan.deferred}, now=now)
         return len(placed)
-
-
-def warm_up() -> None:
-    """Load the compiled loops of placement before the first pass needs them.
-
-    Called where workers are forked from, so that all of them share what was loaded.
-    """
-    host = HostState(name=HostName("warm"), cpu_millis=2, memory_mib=2)
-    requests = [ResourceRequest(key=str(number), cpu_millis=1, memory_mib=1) for number in range(3)]
-    snapshot = ClusterSnapshot(
-        taken_at=datetime.now(UTC), hosts=(host, replace(host, name=HostName("cold")))
-    )
-    QueuePlanner(PlacerOptions(moves=1)).place(requests, snapshot)
 
 
 def _queue(*, now: datetime) -> list[Job]:

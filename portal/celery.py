@@ -16,6 +16,6 @@ app.autodiscover_tasks()
 @worker_init.connect
 def load_before_forking(**_: Any) -> None:
     """Load what is slow to load once, for all of this worker's processes."""
-    from jobs.scheduling import warm_up
+    from cluster.core.placement.warm import warm_up
 
-    warm_up()
+    warm_up(programs=False)

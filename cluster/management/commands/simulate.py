@@ -4,17 +4,15 @@ import json
 import os
 import sys
 import tempfile
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
 
-from cluster.core.errors import CoreError, FileProblem
-from cluster.core.placement.files import decoded
+from cluster.core.errors import FileProblem
 from cluster.core.simulation.cloudsim import run_scenario
 from cluster.core.simulation.cloudsim_files import scenarios_from_json
 from cluster.core.simulation.models import ByUtilization, FailureModel, Interference
@@ -30,6 +28,7 @@ from cluster.core.simulation.workload_files import (
     with_utilizations,
     workload_from_text,
 )
+from cluster.management.arguments import natural, one_line_for_errors, text_of
 from cluster.report_page import report_page, text_table
 
 _BAR: Final = 30
@@ -49,8 +48,8 @@ class Command(BaseCommand):
             help=f"placer or placer+queue, again for more; placers: {', '.join(placers)} or "
             f"path.py:Class; queues: {', '.join(queues)}",
         )
-        parser.add_argument("--seed", type=_natural, default=0, help="of all chance (default 0)")
-        parser.add_argument("--jobs", type=_natural, metavar="N", help="only the first N jobs")
+        parser.add_argument("--seed", type=natural, default=0, help="of all chance (default 0)")
+        parser.add_argument("--jobs", type=natural, metavar="N", help="only the first N jobs")
         output = parser.add_mutually_exclusive_group()
         output.add_argument("--json", action="store_true", help="print everything as JSON")
         output.add_argument("--html", metavar="REPORT", help="write a page with charts")
@@ -64,7 +63,7 @@ class Command(BaseCommand):
         parser.add_argument("--cloudsim", metavar="FILE", help="run CloudSim's scenarios instead")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with _one_line_for_errors():
+        with one_line_for_errors():
             if options["cloudsim"]:
                 self._cloudsim(options["cloudsim"])
             else:
@@ -73,7 +72,7 @@ class Command(BaseCommand):
     def _cloudsim(self, file: str) -> None:
         found = [
             {"name": scenario.name, "cloudlets": [asdict(one) for one in run_scenario(scenario)]}
-            for scenario in scenarios_from_json(_text_of(file), file)
+            for scenario in scenarios_from_json(text_of(file), file)
         ]
         self.stdout.write(json.dumps(found))
 
@@ -83,7 +82,7 @@ class Command(BaseCommand):
                 raise CommandError(f"--{name} is missing", returncode=2)
         report_file = _writable(options["html"]) if options["html"] else None
         policies = [policy_named(name, options["seed"]) for name in options["policy"]]
-        hosts = hosts_from_text(_text_of(options["hosts"]), options["hosts"])
+        hosts = hosts_from_text(text_of(options["hosts"]), options["hosts"])
         workload = _workload(options)
         world = _world(options)
 
@@ -112,32 +111,14 @@ class Command(BaseCommand):
             self.stdout.write(f"\nreport: {file}")
 
 
-@contextmanager
-def _one_line_for_errors() -> Iterator[None]:
-    """Turn what is wrong with files and names into one line and exit code 2."""
-    try:
-        yield
-    except CoreError as error:
-        raise CommandError(str(error), returncode=2) from error
-    except KeyboardInterrupt:
-        raise CommandError("interrupted", returncode=130) from None
-
-
-def _text_of(file: str) -> str:
-    try:
-        return decoded(Path(file).read_bytes(), file)
-    except OSError as error:
-        raise FileProblem(file, f"cannot be read: {error.strerror}") from error
-
-
 def _workload(options: dict[str, Any]) -> Workload:
     file = options["workload"]
     throughputs = None
     if table := options["throughputs"]:
-        throughputs = throughputs_from_json(_text_of(table), table, options["gpu_model"])
-    workload = workload_from_text(_text_of(file), file, throughputs)
+        throughputs = throughputs_from_json(text_of(table), table, options["gpu_model"])
+    workload = workload_from_text(text_of(file), file, throughputs)
     if table := options["utilizations"]:
-        workload = with_utilizations(workload, utilizations_from_text(_text_of(table), table))
+        workload = with_utilizations(workload, utilizations_from_text(text_of(table), table))
     if options["jobs"] is not None:
         workload = replace(workload, jobs=workload.jobs[: options["jobs"]])
     return workload
@@ -146,7 +127,7 @@ def _workload(options: dict[str, Any]) -> Workload:
 def _world(options: dict[str, Any]) -> SimulationOptions:
     interference: Interference = ByUtilization()
     if table := options["interference"]:
-        interference = pairs_from_text(_text_of(table), table)
+        interference = pairs_from_text(text_of(table), table)
     return SimulationOptions(
         interference=interference,
         failures=FailureModel(
@@ -195,9 +176,3 @@ def _write_whole(file: Path, text: str) -> None:
         raise FileProblem(str(file), f"cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _natural(text: str) -> int:
-    if not text.isdigit():
-        raise ArgumentTypeError(f"expected a whole number of at least 0, got {text!r}")
-    return int(text)

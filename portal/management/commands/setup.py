@@ -10,13 +10,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from cluster import services as cluster_services
+from cluster.core.placement.warm import warm_up
 from cluster.errors import ClusterError
 from cluster.models import Host, HostMode
 from cluster.probe.simulated import PROFILES, tidy
 from jobs import services as job_services
 from jobs.errors import JobsError
 from jobs.models import Dataset, Job
-from jobs.scheduling import warm_up
 from jobs.services.library import LIBRARY, library_load
 from portal import example
 from portal.models import Role, User
