@@ -93,9 +93,16 @@ def gpu_health(gpu: Gpu, *, now: datetime) -> tuple[GpuHealth, str]:
         return GpuHealth.DRAINING, "switched off by an admin"
     if gpu.health in {GpuHealth.QUARANTINED, GpuHealth.STALE}:
         return GpuHealth(gpu.health), gpu.health_text
-    if gpu.reported_at is None or now - gpu.reported_at > STALE_AFTER:
+    health = GpuHealth(gpu.health)
+    # A GPU that cannot be read while its host is heard has a reason of its own.
+    explained = not health.takes_work and _heard(gpu.host.probed_at, now=now)
+    if not explained and not _heard(gpu.reported_at, now=now):
         return GpuHealth.STALE, "not reported for a while"
-    return GpuHealth(gpu.health), gpu.health_text
+    return health, gpu.health_text
+
+
+def _heard(at: datetime | None, *, now: datetime) -> bool:
+    return at is not None and now - at <= STALE_AFTER
 
 
 def gpu_findings(gpu: Gpu, *, now: datetime) -> list[dict[str, str]]:
