@@ -13,6 +13,7 @@ are passed over.
 
 import argparse
 import json
+import resource
 import sys
 import time
 from collections import defaultdict
@@ -30,12 +31,21 @@ from cluster.core.placement.catalogue import placer_named, placer_names
 from cluster.core.placement.files import hosts_from_text, requests_from_text
 from cluster.core.placement.options import PlacerOptions
 from cluster.core.placement.packing import pack
+from cluster.core.placement.planner import QueuePlanner
 from cluster.core.placement.problem import Objective, Placer
 from cluster.core.placement.pso import SwarmSettings
 from cluster.core.placement.search import values_of
 from cluster.core.placement.swarm import PlacerSettings, SwarmPlacer
+from cluster.core.placement.verify import verify
 from cluster.core.placement.warm import warm_up
-from cluster.core.resources import ClusterSnapshot, HostState, ResourceRequest
+from cluster.core.resources import (
+    ClusterSnapshot,
+    GpuState,
+    GpuUuid,
+    HostName,
+    HostState,
+    ResourceRequest,
+)
 
 MIXES: Final = ("default", "gpuspec33", "gpushare100", "cpu250", "multigpu50")
 SIZES: Final = (50, 200, 1000, 5000)
@@ -216,6 +226,48 @@ def crowd(trace: Trace, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     }
 
 
+def queue(seconds: float) -> dict[str, Any]:
+    """Return how long a pass over ten thousand requests on a thousand hosts takes."""
+    random = np.random.default_rng(1)
+    hosts = tuple(
+        HostState(
+            name=HostName(f"h{at}"),
+            cpu_millis=96_000,
+            memory_mib=768_000,
+            gpus=tuple(
+                GpuState(uuid=GpuUuid(f"h{at}/{gpu}"), model=model, memory_total_mib=32_000)
+                for gpu in range(8)
+            ),
+        )
+        for at, model in enumerate(random.choice(["A100", "V100", "T4"], 1000))
+    )
+    gpus = random.choice([0, 0, 1, 1, 1, 2, 4, 8], 10_000)
+    requests = [
+        ResourceRequest(
+            key=f"r{at}",
+            cpu_millis=int(random.integers(1, 16_000)),
+            memory_mib=int(random.integers(100, 64_000)),
+            gpus=int(count),
+            gpu_memory_mib=8000 if count == 1 and at % 3 == 0 else None,
+            replicas=2 if at % 10 == 0 else 1,
+        )
+        for at, count in enumerate(gpus)
+    ]
+    snapshot = ClusterSnapshot(taken_at=_EPOCH, hosts=hosts)
+    began = time.perf_counter()
+    plan = QueuePlanner(options(seconds, 1)).place(requests, snapshot)
+    took = time.perf_counter() - began
+    verify(plan, requests, snapshot)
+    return {
+        "requests": len(requests),
+        "hosts": len(hosts),
+        "placed": len(plan.placements),
+        "deferred": len(plan.deferred),
+        "seconds": round(took, 3),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
 def summed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return for each mix, size and placer the sums over seeds and their ratio to the bound."""
     groups: dict[tuple[str, int, str], list[dict[str, Any]]] = defaultdict(list)
@@ -317,7 +369,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES))
     parser.add_argument("--seeds", type=int, default=5, help="instances of each mix and size")
     parser.add_argument("--seconds", type=float, default=1.0, help="time of one solve")
-    parser.add_argument("--only", choices=["compare", "ablation", "crowded"])
+    parser.add_argument("--only", choices=["queue", "compare", "ablation", "crowded"])
     parser.add_argument("--json", action="store_true", help="print all rows as JSON")
     return parser.parse_args()
 
@@ -332,6 +384,8 @@ def main() -> int:
         return 2
     warm_up()
     found: dict[str, Any] = {}
+    if chosen.only in {None, "queue"}:
+        found["queue"] = [queue(0.5 * chosen.seconds)]
     if chosen.only in {None, "compare"}:
         rows = collected(compare(trace, chosen), "comparison")
         found |= {"instances": rows, "summary": summed(rows)}
@@ -344,7 +398,7 @@ def main() -> int:
     if chosen.json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:
-        for name in ("summary", "ablation", "crowded"):
+        for name in ("queue", "summary", "ablation", "crowded"):
             sys.stdout.write(f"{name}\n{table(found.get(name, []))}\n")
     return 0
 
