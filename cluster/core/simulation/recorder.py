@@ -83,9 +83,9 @@ class Recorder:
             self._integral += self._sums * (now_s - self._last_s)
         self._last_s = now_s
 
-    def sample(self, now_s: float, *, running: int, waiting: int) -> None:
-        """Keep a point of the series, if it is time for one."""
-        if not self._series.due(now_s):
+    def sample(self, now_s: float, *, running: int, waiting: int, last: bool = False) -> None:
+        """Keep a point of the series, if it is time for one or the ``last`` is to be there."""
+        if not self._series.due(now_s, at_once=last):
             return
         sums = self._values.sum(axis=0)
         self._series.add(
@@ -153,10 +153,16 @@ class _Points:
         self._step_s = step_s
         self._rows: list[tuple[float, ...]] = []
 
-    def due(self, now_s: float) -> bool:
-        return not self._rows or now_s >= self._rows[-1][0] + self._step_s
+    def due(self, now_s: float, *, at_once: bool) -> bool:
+        if at_once or not self._rows:
+            return True
+        last_s = self._rows[-1][0]
+        return now_s == last_s or now_s >= last_s + self._step_s
 
     def add(self, row: tuple[float, ...]) -> None:
+        """Keep a row; of one moment only what it was in the end."""
+        if self._rows and self._rows[-1][0] == row[0]:
+            self._rows.pop()
         self._rows.append(row)
         if len(self._rows) >= 2 * MAX_POINTS:
             self._thin()

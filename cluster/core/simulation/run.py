@@ -221,6 +221,8 @@ class _Simulation:
                 told = len(self._records)
                 progress(told / jobs)
         progress(1.0)
+        if jobs:
+            self._recorder.sample(self._engine.now_s, running=0, waiting=0, last=True)
         return summed_up(
             Report(
                 policy=self._policy.name,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from cluster.core.policy.queue import RunningJob
 from cluster.core.resources import GpuUuid, HostName, HostState, ReplicaPlacement
@@ -10,6 +11,8 @@ from cluster.core.simulation.report import Outcome
 from cluster.core.simulation.workload import WorkloadJob
 
 Card = tuple[HostName, GpuUuid]
+#: Sums of many parts of a run are off by less than this.
+_ROUNDING_S: Final = 1e-6
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +67,7 @@ class Run:
         end_s = self.updated_s + to_do / self.speed
         if self.job.walltime_s is not None:
             limit_s = self.started_s + self.job.walltime_s
-            if limit_s < end_s:
+            if limit_s < end_s - _ROUNDING_S:
                 return max(limit_s, self.updated_s), Outcome.WALLTIME
         return end_s, outcome
 

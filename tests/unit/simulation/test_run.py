@@ -99,6 +99,21 @@ def test_a_walltime_ends_a_job() -> None:
     assert times(record) == (5, 45)
 
 
+def test_a_job_that_takes_its_whole_walltime_is_completed_however_often_it_is_looked_at() -> None:
+    shared = {"gpus": 1, "gpu_share_milli": 100, "gpu_utilization_pct": 1.0}
+    jobs = [job(f"j{number}", 0.1 * number, 0.7, **shared) for number in range(1, 9)]
+    table = PairTable(speeds={("", ""): 1.0})
+
+    report = simulate(
+        cluster(host("a", gpus=1)),
+        workload(job("x", 0, 10 / 3, walltime_s=10 / 3, **shared), *jobs),
+        FIRST_FIT,
+        options=SimulationOptions(interference=table),
+    )
+
+    assert report.jobs[0].outcome is Outcome.COMPLETED
+
+
 def test_what_no_host_could_ever_hold_is_told_so_and_does_not_stop_the_rest() -> None:
     found = run(job("x", gpus=5), job("y", seconds=7))
 
@@ -243,6 +258,8 @@ def test_a_report_is_json_with_bounded_series() -> None:
     assert len(found["jobs"]) == 2000
     assert {len(values) for values in found["series"].values()} == {len(report.series.time_s)}
     assert 100 < len(report.series.time_s) <= 500
+    assert report.series.time_s[-1] == report.makespan_s
+    assert report.series.running[-1] == 0
     assert told == sorted(told)
     assert told[-1] == 1.0
 
@@ -312,6 +329,13 @@ def test_a_plan_that_cannot_be_is_refused(placer: Careless, words: str) -> None:
 def test_a_workload_that_contradicts_itself_is_refused(work: Workload, words: str) -> None:
     with pytest.raises(BadProblemError, match=words):
         simulate(cluster(), work, FIRST_FIT)
+
+
+def test_a_job_of_no_length_ends_at_once() -> None:
+    report = simulate(cluster(), workload(job("x", 5, 0.0)), FIRST_FIT)
+
+    assert times(report.jobs[0]) == (5, 5)
+    assert report.series.running == (0,)
 
 
 def test_an_empty_workload_takes_no_time() -> None:
