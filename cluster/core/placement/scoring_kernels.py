@@ -17,6 +17,7 @@ from cluster.core.placement.kernels import draw
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.uint8]
 
 WHOLE = 1000
 #: Rules for one arriving request.
@@ -27,8 +28,6 @@ CPU, MEMORY, TOTAL_CPU, TOTAL_MEMORY, GPUS, FIRST_GPU = range(6)
 WANTED_GPUS, WANTED_SHARE, WANTED_GPU_MEMORY, FIRST_MODEL = range(2, 6)
 #: Where ``known`` holds what; the tension of each GPU model follows at the end.
 CPU_PER_GPU, MEMORY_PER_GPU, BLOCKS, SHARE_SIZES, CPU_ONLY, TENSION = 0, 4, 6, 10, 12, 13
-#: Arrivals after which statistics are taken; four times as many each time, at most this far apart.
-OBSERVE_FIRST, OBSERVE_EVERY = 64, 4096
 #: Arrivals between two looks at how scarce each model is by what is free.
 PRICE_EVERY = 32
 FEATURES = 24
@@ -202,6 +201,19 @@ def value(
 
 
 @compiled
+def seen(host: int, gpu: int, width: int, room: Ints) -> bool:
+    """Return whether an earlier GPU of the host is in every respect as this one."""
+    for other in range(gpu):
+        same = True
+        for part in range(3):
+            at = FIRST_GPU + part * width
+            same = same and room[host, at + other] == room[host, at + gpu]
+        if same:
+            return True
+    return False
+
+
+@compiled
 def descend(
     rule: int,
     class_: int,
@@ -216,36 +228,22 @@ def descend(
     scratch: Floats,
 ) -> tuple[float, int]:
     """Return the lowest change of a host's worth, and the bits of the GPUs that it is for."""
-    before = worth[host]
-    if asked[class_, WANTED_GPUS] != 1 or asked[class_, WANTED_SHARE] == WHOLE:
-        mask = fullest(class_, host, width, asked, room)
+    single = asked[class_, WANTED_GPUS] == 1 and asked[class_, WANTED_SHARE] < WHOLE
+    lowest = _NONE
+    chosen = 0
+    for gpu in range(width if single else 1):
+        if not single:
+            mask = fullest(class_, host, width, asked, room)
+        elif suits(class_, host, gpu, width, asked, room) and not seen(host, gpu, width, room):
+            mask = 1 << gpu
+        else:
+            continue
         move(class_, host, mask, 1, width, asked, room)
         after = value(rule, host, width, asked, room, known, likely, weights, scratch)
         move(class_, host, mask, -1, width, asked, room)
-        return after - before, mask
-    lowest = _NONE
-    chosen = 0
-    for gpu in range(width):
-        if not suits(class_, host, gpu, width, asked, room):
-            continue
-        seen = False
-        for other in range(gpu):
-            if (
-                room[host, FIRST_GPU + other] == room[host, FIRST_GPU + gpu]
-                and room[host, FIRST_GPU + width + other] == room[host, FIRST_GPU + width + gpu]
-                and room[host, FIRST_GPU + 2 * width + other]
-                == room[host, FIRST_GPU + 2 * width + gpu]
-            ):
-                seen = True
-                break
-        if seen:
-            continue
-        move(class_, host, 1 << gpu, 1, width, asked, room)
-        after = value(rule, host, width, asked, room, known, likely, weights, scratch)
-        move(class_, host, 1 << gpu, -1, width, asked, room)
-        if after - before < lowest:
-            lowest = after - before
-            chosen = 1 << gpu
+        if after - worth[host] < lowest:
+            lowest = after - worth[host]
+            chosen = mask
     return lowest, chosen
 
 
@@ -321,67 +319,6 @@ def kind_of(class_: int, asked: Ints) -> int:
 
 
 @compiled
-def quantile(values: Floats, amounts: Floats, part: float) -> float:
-    """Return the value below which ``part`` of the amounts lies."""
-    order = np.argsort(values)
-    total = amounts.sum()
-    seen = 0.0
-    for index in order:
-        seen += amounts[index]
-        if seen >= part * total and amounts[index] > 0.0:
-            return float(values[index])
-    return float(values[order[-1]])
-
-
-@compiled
-def observe(counts: Ints, width: int, asked: Ints, room: Ints, known: Floats) -> None:
-    """Take the statistics of what has arrived, ``counts`` of each class, into ``known``."""
-    classes = len(counts)
-    amount = np.zeros(classes)
-    shared = np.zeros(classes)
-    cpu_each = np.zeros(classes)
-    memory_each = np.zeros(classes)
-    blocks = np.zeros(4)
-    gpu_cpu = 0.0
-    only_cpu = 0.0
-    for class_ in range(classes):
-        seen = counts[class_]
-        if seen == 0:
-            continue
-        if asked[class_, WANTED_GPUS] == 0:
-            only_cpu += seen * asked[class_, CPU]
-            continue
-        gpu_cpu += seen * asked[class_, CPU]
-        units = asked[class_, WANTED_GPUS] * asked[class_, WANTED_SHARE] / WHOLE
-        amount[class_] = seen * units
-        cpu_each[class_] = asked[class_, CPU] / units
-        memory_each[class_] = asked[class_, MEMORY] / units
-        if asked[class_, WANTED_SHARE] < WHOLE:
-            shared[class_] = seen * units
-        else:
-            level = 0
-            while level < 3 and 1 << level < asked[class_, WANTED_GPUS]:
-                level += 1
-            blocks[level] += seen * units
-    total = amount.sum()
-    if total > 0.0:
-        known[CPU_PER_GPU] = 1.0 / max(1.0, quantile(cpu_each, amount, 0.25))
-        known[CPU_PER_GPU + 1] = 1.0 / max(1.0, quantile(cpu_each, amount, 0.5))
-        known[CPU_PER_GPU + 2] = 1.0 / max(1.0, quantile(cpu_each, amount, 0.75))
-        known[CPU_PER_GPU + 3] = 1.0 / max(1.0, quantile(cpu_each, amount, 0.9))
-        known[MEMORY_PER_GPU] = 1.0 / max(1.0, quantile(memory_each, amount, 0.5))
-        known[MEMORY_PER_GPU + 1] = 1.0 / max(1.0, quantile(memory_each, amount, 0.85))
-        for level in range(4):
-            known[BLOCKS + level] = np.sqrt(blocks[level] / total)
-    if shared.sum() > 0.0:
-        sizes = asked[:, WANTED_SHARE].astype(np.float64)
-        known[SHARE_SIZES] = quantile(sizes, shared, 0.33)
-        known[SHARE_SIZES + 1] = quantile(sizes, shared, 0.66)
-    known[CPU_ONLY] = only_cpu / max(1.0, only_cpu + gpu_cpu)
-    known[TENSION:] = tensions(counts, width, asked, room, False)
-
-
-@compiled
 def tensions(counts: Ints, width: int, asked: Ints, room: Ints, by_free: bool) -> Floats:
     """Return how much each GPU model is asked for, beside the mean of all, [M].
 
@@ -420,12 +357,15 @@ def arrive(
     arrivals: Ints,
     counts: Ints,
     kind_of_host: Ints,
+    admits: Flags,
+    last_change: Ints,
     width: int,
     asked: Ints,
     room: Ints,
     known: Floats,
     likely: Floats,
     weights: Floats,
+    price: Floats,
     state: Ints,
     host_of: Ints,
     mask_of: Ints,
@@ -436,97 +376,79 @@ def arrive(
         arrivals: Class of each request in the order of arrival, [N].
         counts: How many of each class have arrived before; goes on, [C].
         kind_of_host: Hosts of one kind are equal before the first arrival, [H].
+        admits: Whether a class may be on a kind of host at all, [C, K].
+        last_change: -1 for hosts that are as their kind is; goes on, [H].
         width: The most GPUs of one host.
         likely: For FGD, the chance that the next request is of a class, [C].
         weights: One for each feature, and last that of scarcity by what is free.
+        price: How scarce the model of each host is by what is free; goes on, [H].
         state: Of chance, one integer.
         host_of: Becomes the host of each request, -1 for none, [N].
         mask_of: Becomes the bits of its GPUs, [N].
     """
     hosts = len(room)
     scores = np.full((len(asked), hosts), _NONE)
+    masks = np.zeros((len(asked), hosts), np.int64)
     seen_to = np.full(len(asked), -1)
     changes = np.empty(len(arrivals), np.int64)
     changed = 0
-    last_change = np.full(hosts, -1)
     worth = np.zeros(hosts)
     kinds = np.zeros((hosts, 8), np.int64)
-    price = np.zeros(hosts)
     scratch = np.zeros(FEATURES)
+    by_worth = rule in {SCORE, FGD}
     largest = np.ones(3)
     for host in range(hosts):
         largest[0] = max(largest[0], float(room[host, TOTAL_CPU]))
         largest[1] = max(largest[1], float(room[host, TOTAL_MEMORY]))
         largest[2] = max(largest[2], float(WHOLE * room[host, GPUS]))
-        if rule in {SCORE, FGD}:
-            worth[host] = value(rule, host, width, asked, room, known, likely, weights, scratch)
-    alike = np.empty(kind_of_host.max() + 1)
-    next_look = OBSERVE_FIRST
+    alike = np.empty(kind_of_host.max() + 1, np.int64)
+    # The hosts whose worth must be taken anew: all at first, then the one that changed.
+    from_host, to_host = 0, hosts
     for number in range(len(arrivals)):
         class_ = arrivals[number]
         counts[class_] += 1
-        if rule == SCORE:
-            if number == next_look:
-                observe(counts, width, asked, room, known)
-                next_look = min(4 * next_look, next_look + OBSERVE_EVERY)
-                seen_to[:] = -1
-                for host in range(hosts):
-                    worth[host] = potential(host, width, room, known, weights, scratch)
-            if number % PRICE_EVERY == PRICE_EVERY - 1 and weights[FEATURES] != 0.0:
-                scarce = tensions(counts, width, asked, room, True)
-                for host in range(hosts):
-                    if room[host, GPUS] > 0:
-                        price[host] = scarce[room[host, FIRST_GPU + 2 * width]]
+        if number % PRICE_EVERY == PRICE_EVERY - 1 and weights[FEATURES] != 0.0:
+            scarce = tensions(counts, width, asked, room, True)
+            for host in range(hosts):
+                if room[host, GPUS] > 0:
+                    price[host] = scarce[room[host, FIRST_GPU + 2 * width]]
+        for host in range(from_host, to_host if by_worth else from_host):
+            worth[host] = value(rule, host, width, asked, room, known, likely, weights, scratch)
         first = seen_to[class_]
         everywhere = first < 0 or changed - first > hosts
-        if everywhere:
-            alike[:] = np.nan
-            for host in range(hosts):
-                # Hosts that nothing came to are as good as any other of their kind.
-                untouched = last_change[host] < 0
-                if untouched and not np.isnan(alike[kind_of_host[host]]):
-                    scores[class_, host] = alike[kind_of_host[host]]
+        alike[:] = -1
+        for index in range(0 if everywhere else first, hosts if everywhere else changed):
+            host = index if everywhere else changes[index]
+            kind = kind_of_host[host]
+            if not admits[class_, kind] or not (everywhere or last_change[host] == index):
+                continue
+            # Hosts that nothing came to are as good as any other of their kind.
+            if last_change[host] < 0:
+                if alike[kind] >= 0:
+                    scores[class_, host] = scores[class_, alike[kind]]
+                    masks[class_, host] = masks[class_, alike[kind]]
                     continue
-                scores[class_, host] = look(
-                    rule,
-                    class_,
-                    host,
-                    width,
-                    asked,
-                    room,
-                    known,
-                    likely,
-                    weights,
-                    worth,
-                    largest,
-                    scratch,
-                )[0]
-                if untouched:
-                    alike[kind_of_host[host]] = scores[class_, host]
-        else:
-            for index in range(first, changed):
-                host = changes[index]
-                if last_change[host] == index:
-                    scores[class_, host] = look(
-                        rule,
-                        class_,
-                        host,
-                        width,
-                        asked,
-                        room,
-                        known,
-                        likely,
-                        weights,
-                        worth,
-                        largest,
-                        scratch,
-                    )[0]
+                alike[kind] = host
+            scores[class_, host], masks[class_, host] = look(
+                rule,
+                class_,
+                host,
+                width,
+                asked,
+                room,
+                known,
+                likely,
+                weights,
+                worth,
+                largest,
+                scratch,
+            )
         seen_to[class_] = changed
         units = weights[FEATURES] * asked[class_, WANTED_GPUS] * asked[class_, WANTED_SHARE] / WHOLE
         best = -1
         lowest = _NONE
         ties = 0
-        kind = kind_of(class_, asked)
+        sort = kind_of(class_, asked)
         for host in range(hosts):
             score = scores[class_, host]
             if score >= _NONE:
@@ -537,7 +459,7 @@ def arrive(
             elif rule == SCORE:
                 score += units * price[host]
             elif rule == CLUSTERING:
-                score = -float(kinds[host, kind])
+                score = -float(kinds[host, sort])
             if score < lowest:
                 lowest = score
                 best = host
@@ -547,16 +469,13 @@ def arrive(
                 if draw(state) * ties < 1.0:
                     best = host
         host_of[number] = best
+        from_host, to_host = 0, 0
         if best < 0:
             continue
-        mask = look(
-            rule, class_, best, width, asked, room, known, likely, weights, worth, largest, scratch
-        )[1]
-        mask_of[number] = mask
-        move(class_, best, mask, 1, width, asked, room)
-        kinds[best, kind] += 1
-        if rule in {SCORE, FGD}:
-            worth[best] = value(rule, best, width, asked, room, known, likely, weights, scratch)
+        mask_of[number] = masks[class_, best]
+        move(class_, best, masks[class_, best], 1, width, asked, room)
+        kinds[best, sort] += 1
+        from_host, to_host = best, best + 1
         changes[changed] = best
         last_change[best] = changed
         changed += 1
