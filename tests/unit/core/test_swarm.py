@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -405,3 +408,39 @@ def test_a_search_never_loses_a_replica() -> None:
         assert (held == packing.counts).all()
         assert (solution.cpu >= 0).all()
         assert (solution.share[packing.host.share >= 0] >= 0).all()
+
+
+WITHOUT_NUMBA = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "numba":
+            raise ModuleNotFoundError("No module named 'numba'")
+
+sys.meta_path.insert(0, Absent())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "numba" else real(name, *more)
+from tests.unit.core.test_swarm import crowd
+from cluster.core.placement.compiled import COMPILED
+from cluster.core.placement.options import PlacerOptions
+from cluster.core.placement.swarm import SwarmPlacer
+
+plan = SwarmPlacer(PlacerOptions(moves=200)).place(*crowd(12))
+print(COMPILED, "numba" in sys.modules, [str(one) for one in plan.placements])
+"""
+
+
+def test_without_the_compiler_the_plan_is_the_same() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMBA],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+
+    plan = SwarmPlacer(PlacerOptions(moves=200)).place(*crowd(12))
+    placements = [str(one) for one in plan.placements]
+    assert shown.stdout.strip() == f"False False {placements}"
