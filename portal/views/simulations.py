@@ -1,5 +1,6 @@
 """What would have been: asked by instructors and admins, shown under an address to share."""
 
+import json
 from typing import Any, Final
 from uuid import UUID
 
@@ -153,7 +154,8 @@ def _answer(run: SimulationRun) -> dict[str, Any]:
         "rows": [{**row, "cells": _cells(row)} for row in result["rows"]],
         "outcomes": _outcomes(result),
         "changes": [_change(change, names) for change in changes],
-        "figures": result["figures"],
+        # In an attribute: what is swapped into a page carries no script, not even one of values.
+        "figures": json.dumps(result["figures"]),
     }
 
 

@@ -87,8 +87,27 @@ export function corners(frames) {
     }
   }
   if (left > right) return { left: -1, right: 1, bottom: -1, top: 1 };
-  const margin = 0.08 * Math.max(right - left, top - bottom, 1e-6);
-  return { left: left - margin, right: right + margin, bottom: bottom - margin, top: top + margin };
+  // About where the last of them have gathered, so that this is the middle.
+  const last = frames[frames.length - 1].positions;
+  const [x, y] = [middle(last.map((at) => at[0])), middle(last.map((at) => at[1]))];
+  const wide = 1.08 * Math.max(right - x, x - left, 1e-6);
+  const high = 1.08 * Math.max(top - y, y - bottom, 1e-6);
+  return { left: x - wide, right: x + wide, bottom: y - high, top: y + high };
+}
+
+/** @param {number[]} values */
+function middle(values) {
+  return [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
+}
+
+/**
+ * A place between 0 and 1, the middle enlarged, so that a swarm is seen to spread at the start
+ * and still has a shape when it has drawn together.
+ * @param {number} value @param {number} low @param {number} high
+ */
+export function enlarged(value, low, high) {
+  const centred = (2 * (value - low)) / (high - low) - 1;
+  return 0.5 + 0.5 * Math.sign(centred) * Math.abs(centred) ** 0.5;
 }
 
 /**

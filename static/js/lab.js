@@ -2,7 +2,7 @@
 /** The placement lab: the swarm at work, its curves, and who lies where. */
 import { figure } from "./amounts.js";
 import { chartCard } from "./charts.js";
-import { corners, Film, ranks } from "./film.js";
+import { corners, enlarged, Film, ranks } from "./film.js";
 
 const FRAME_MS = 100;
 const ASK_MS = 300;
@@ -78,6 +78,17 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/** The plane of all frames that are here; found anew only when there are more. */
+function planeNow() {
+  if (planeOf !== film.frames.length) {
+    planeOf = film.frames.length;
+    plane = corners(film.frames);
+  }
+  return plane;
+}
+let planeOf = -1;
+let plane = corners([]);
+
 function paint() {
   const context = canvas.getContext("2d");
   if (!context || !drawn) return;
@@ -90,11 +101,11 @@ function paint() {
   }
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
-  const plane = corners(film.frames);
+  planeNow();
   /** @param {[number, number]} at @returns {[number, number]} */
   const put = ([x, y]) => [
-    ((x - plane.left) / (plane.right - plane.left)) * width,
-    height - ((y - plane.bottom) / (plane.top - plane.bottom)) * height,
+    enlarged(x, plane.left, plane.right) * width,
+    height - enlarged(y, plane.bottom, plane.top) * height,
   ];
   const since = isCalm.matches ? 1 : Math.min(1, (performance.now() - drawnAt) / FRAME_MS);
   const places = ranks(drawn.costs);

@@ -11,9 +11,8 @@ import { inUnit, unitOf } from "./spans.js";
 
 function build() {
   const place = document.getElementById("figures");
-  const data = document.getElementById("figures-data");
-  if (!place || !data || place.childElementCount) return;
-  for (const one of /** @type {Figure[]} */ (JSON.parse(data.textContent ?? "[]"))) show(place, one);
+  if (!place || place.childElementCount) return;
+  for (const one of /** @type {Figure[]} */ (JSON.parse(place.dataset.figures ?? "[]"))) show(place, one);
 }
 
 /** @param {HTMLElement} place @param {Figure} one */

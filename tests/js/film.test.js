@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { corners, Film, mean, ranks } from "../../static/js/film.js";
+import { corners, enlarged, Film, mean, ranks } from "../../static/js/film.js";
 import { inUnit, unitOf } from "../../static/js/spans.js";
 
 /** @param {number} number @returns {any} */
@@ -65,4 +65,10 @@ test("an axis of time is in the unit that keeps its numbers small", () => {
   assert.equal(unitOf(90_000).words, "hours");
   assert.equal(unitOf(3 * 86_400).words, "days");
   assert.equal(inUnit(5400, unitOf(3 * 3600)), 1.5);
+});
+
+test("the middle is enlarged and the edges stay where they are", () => {
+  assert.deepEqual([enlarged(0, 0, 4), enlarged(2, 0, 4), enlarged(4, 0, 4)], [0, 0.5, 1]);
+  assert.ok(enlarged(2.1, 0, 4) - 0.5 > 0.1);
+  assert.ok(enlarged(1, 0, 4) < enlarged(1.5, 0, 4));
 });
