@@ -32,6 +32,8 @@ LABEL_PROBE: Final = "starling.probe"
 #: Version of the probe's lines that is understood here.
 VERSION: Final = 2
 _PATIENCE_S: Final = 1.0
+#: The driver fails for reasons that may be the container's alone.
+_CONTAINER_TROUBLES: Final = frozenset({"driver", "permission"})
 _HOST_NUMBERS: Final = frozenset(HOST_FIELDS)
 _CONTAINER_NUMBERS: Final = frozenset(CONTAINER_FIELDS)
 _GPU_NUMBERS: Final = frozenset(GPU_FIELDS + GPU_STATE_FIELDS)
@@ -93,16 +95,42 @@ class DockerProbe:
         self._runtime.ensure_probe(
             name=name, image=self._image, folder=PROBE, version=version(), label=LABEL_PROBE
         )
+        devices = DeviceWatch()
         with closing(self._runtime.follow_lines(name)) as lines:
             try:
                 for line in lines:
-                    yield None if line is None else reading_of(line.text)
+                    reading = None if line is None else reading_of(line.text)
+                    if reading is not None and devices.are_gone(reading):
+                        self._runtime.remove(name)
+                        break
+                    yield reading
             except GeneratorExit:
                 # Nobody listens any more: the host is to be left as it was found.
                 with suppress(ClusterError):
                     self._runtime.remove(name)
                 raise
         raise HostUnreachableError(self._runtime.endpoint.name, detail="its probe ended")
+
+
+class DeviceWatch:
+    """Notices that a probe's container has lost its GPUs though the host has not.
+
+    That happens when the host's service manager is reloaded; only a new container has them again.
+    """
+
+    def __init__(self, *, patience: int = 30) -> None:
+        self._patience = patience
+        self._had = False
+        self._without = 0
+
+    def are_gone(self, reading: HostReading) -> bool:
+        """Return whether a container that once read GPUs has failed at it for too long."""
+        if not reading.gpu_trouble:
+            self._had = self._had or bool(reading.gpus)
+            self._without = 0
+        elif reading.gpu_trouble in _CONTAINER_TROUBLES:
+            self._without += 1
+        return self._had and self._without >= self._patience
 
 
 def version() -> str:

@@ -136,3 +136,12 @@ class TestLibrary:
         library.library_load()
 
         assert Environment.objects.get(slug="plain").name == "Ours"
+
+
+def test_a_simulated_machine_has_the_cores_of_one(settings: object) -> None:
+    settings.STARLING = {**settings.STARLING, "SIMULATED_GPUS": "8xa100"}  # type: ignore[attr-defined]
+
+    said = setup("--no-example")
+
+    assert "pretends to be 8xA100; nothing of it is real" in said
+    assert Host.objects.get().cpu_millis == 32_000

@@ -5,6 +5,7 @@ Each test says what the driver does and what must come of it; all of them were m
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.adapters.probe_follower import reading_of
+from cluster.core.policy.gpu_state import HealthMemory, Observation, classify
 from cluster.probe.simulated import uuid_of
 from tests.fakes.nvml import FakeDriver, FakeGpu, machine
 from tests.integration.probe.conftest import Probe, Report, healthy
@@ -19,6 +22,31 @@ from tests.integration.probe.conftest import Probe, Report, healthy
 Start = Callable[..., Probe]
 Asleep = Callable[[dict[str, str]], int]
 FIRST, SECOND = uuid_of("2xT4", 0), uuid_of("2xT4", 1)
+
+
+def judged(*reports: Report, times: int = 1) -> list[tuple[str, set[str]]]:
+    """Return the health of each GPU of the last report, and what was found, after all of them."""
+    memories: dict[str, HealthMemory] = {}
+    found: list[tuple[str, set[str]]] = []
+    for report in reports:
+        reading = reading_of(json.dumps(report))
+        assert reading is not None
+        for _ in range(times):
+            found = []
+            for gpu in reading.gpus:
+                observation = Observation(
+                    at=reading.observed_at,
+                    reading=gpu,
+                    trouble=reading.gpu_trouble,
+                    trouble_text=reading.gpu_error,
+                    boot=reading.boot,
+                    containers=frozenset({"starling-a"}),
+                )
+                health = classify(memories.get(gpu.uuid, HealthMemory()), observation)
+                memories[gpu.uuid] = health.memory
+                faults = {finding.fault.value for finding in health.findings}
+                found.append((health.health.value, faults))
+    return found
 
 
 def uses(pid: int, library: Path) -> bool:
@@ -83,7 +111,7 @@ def test_3_a_gpu_that_vanishes_without_a_word_is_missed(
 
 def test_4_a_call_that_never_returns_stops_no_line(probe: Start, driver: FakeDriver) -> None:
     running = probe()
-    running.until(healthy)
+    before = running.until(healthy)
 
     driver.change(1, hang=True)
     report = running.until(lambda report: report.get("trouble") == "hang")
@@ -92,6 +120,7 @@ def test_4_a_call_that_never_returns_stops_no_line(probe: Start, driver: FakeDri
     assert "does not answer about GPU 1" in report["gpu_error"]
     assert {gpu["uuid"] for gpu in later["gpus"]} == {FIRST, SECOND}
     assert all("utilization_pct" not in gpu for gpu in later["gpus"])
+    assert judged(before, report) == [("stale", {"silent"})] * 2
 
 
 def test_5_a_driver_updated_beneath_its_jobs_is_told_and_no_gpu_is_lost(
@@ -106,6 +135,7 @@ def test_5_a_driver_updated_beneath_its_jobs_is_told_and_no_gpu_is_lost(
     assert "restart it" in report["gpu_error"]
     assert [gpu.get("lost") for gpu in report["gpus"]] == [None, None]
     assert all("stale" in gpu["why"].values() for gpu in report["gpus"])
+    assert judged(report) == [("draining", {"mismatch"})] * 2
 
 
 def test_6_a_probe_that_lost_its_devices_says_so_and_recovers(
@@ -341,8 +371,10 @@ def test_20_errors_are_told_by_number_and_again_in_case_they_were_missed(
 ) -> None:
     driver.change(0, xids=(31,))
     running = probe()
-    running.until(healthy)
+    before = running.until(healthy)
 
+    driver.change(0, xids=(31, 13))
+    program = running.until(lambda report: len(report["gpus"][0].get("xids", ())) == 1)
     driver.change(0, xids=(31, 13, 79))
     report = running.until(lambda report: len(report["gpus"][0].get("xids", ())) == 2)
     later = running.until(lambda later: later["at"] > report["at"])
@@ -351,6 +383,9 @@ def test_20_errors_are_told_by_number_and_again_in_case_they_were_missed(
     assert [code for _, code in report["gpus"][0]["xids"]] == [13, 79]
     assert later["gpus"][0]["xids"] == report["gpus"][0]["xids"]
     assert "xids" not in report["gpus"][1]
+    # One is a program's fault, the other the GPU's.
+    assert judged(before, program)[0] == ("ok", set())
+    assert judged(before, program, report)[0] == ("quarantined", {"xid"})
 
 
 def test_21_rows_that_wait_for_a_reset_are_told_and_cards_without_ecc_lack_nothing(
@@ -359,11 +394,13 @@ def test_21_rows_that_wait_for_a_reset_are_told_and_cards_without_ecc_lack_nothi
     driver.gpus = [machine("8xA100")[0], machine("4xRTX3090")[0]]
     driver.change(0, remap_pending=1, remap_uncorrected=1)
 
-    first, second = probe().gpus()
+    report = probe().until(healthy)
 
+    first, second = report["gpus"]
     assert (first["remapped_rows"], first["remap_pending"], first["remap_failed"]) == (1, 1, 0)
     assert second["why"]["ecc_uncorrected"] == "unsupported"
     assert "ecc_uncorrected" not in second
+    assert judged(report) == [("draining", {"remap_pending"}), ("ok", set())]
 
 
 def test_22_what_an_old_driver_lacks_costs_only_that(
@@ -385,11 +422,14 @@ def test_23_a_gpu_that_is_busy_for_nobody_is_told_as_it_is(
 ) -> None:
     driver.change(0, utilization_pct=100)
 
-    gpu = probe().gpus()[0]
+    report = probe().until(healthy)
 
+    gpu = report["gpus"][0]
     assert gpu["utilization_pct"] == 100
     assert gpu["processes"] == {}
     assert "strangers" not in gpu
+    # It is idle by what it holds, and takes work.
+    assert judged(report, times=10)[0] == ("ok", {"ghost"})
 
 
 def test_24_where_errors_may_not_be_listened_to_their_counts_still_tell(
@@ -397,10 +437,12 @@ def test_24_where_errors_may_not_be_listened_to_their_counts_still_tell(
 ) -> None:
     driver.change(no_events=True)
     running = probe()
-    before = running.gpus()[0]
+    first = running.until(healthy)
+    before = first["gpus"][0]
 
     driver.change(0, xids=(48,), ecc_uncorrected=2)
     after: Report = running.until(lambda report: report["gpus"][0].get("ecc_uncorrected") == 2)
 
     assert before["why"]["xids"] == "unsupported"
     assert "xids" not in after["gpus"][0]
+    assert judged(first, after)[0] == ("quarantined", {"ecc"})

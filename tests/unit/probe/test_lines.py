@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.adapters.probe_follower import reading_of
+from cluster.adapters.probe_follower import DeviceWatch, reading_of
 from cluster.core.resources import ContainerReading, GpuReading, GpuUuid, HostReading
 
 
@@ -74,3 +74,21 @@ def test_what_is_no_report_is_no_reading(line: str) -> None:
 )
 def test_no_line_breaks_the_reader(found: dict[str, object]) -> None:
     reading_of(json.dumps({"v": 2} | found))
+
+
+def test_a_container_that_lost_its_gpus_is_given_up_and_one_that_never_had_any_is_not() -> None:
+    at = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+    fine = HostReading(
+        observed_at=at, gpus=(GpuReading(uuid=GpuUuid("GPU-1"), model="T4", index=0),)
+    )
+    broken = HostReading(observed_at=at, gpu_trouble="driver")
+    hanging = HostReading(observed_at=at, gpu_trouble="hang")
+
+    def seen(*readings: HostReading) -> list[bool]:
+        watch = DeviceWatch(patience=2)
+        return [watch.are_gone(reading) for reading in readings]
+
+    assert seen(fine, broken, broken) == [False, False, True]
+    assert seen(fine, broken, fine, broken) == [False] * 4
+    assert not any(seen(broken, broken, broken))
+    assert not any(seen(fine, hanging, hanging, hanging))
