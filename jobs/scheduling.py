@@ -1,9 +1,9 @@
 """One scheduling pass: load, decide, apply."""
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Q
 
@@ -15,6 +15,7 @@ from cluster.errors import NoRoomError
 from jobs import explain
 from jobs.errors import StaleTransitionError
 from jobs.models import Environment, Job
+from jobs.selectors import forecast
 from jobs.selectors.jobs import hosts_failed_on, request_of, runnable_hosts
 from jobs.services.attempts import announce_change, placement_apply
 
@@ -25,11 +26,17 @@ _LEASE: Final = timedelta(seconds=20)
 MAX_QUEUE: Final = 5000
 #: How many at the head of the queue hear of every step they move up.
 _TOLD: Final = 50
+#: A foretold start that moves by less is not told anew.
+_MOVED: Final = timedelta(seconds=30)
 _COLUMNS: Final = [
     "pending_code",
     "pending_text",
     "pending_evidence",
     "pending_position",
+    "pending_start_earliest",
+    "pending_start_p50",
+    "pending_start_p90",
+    "pending_alternatives",
     "pending_at",
 ]
 
@@ -52,8 +59,21 @@ def schedule_pending(*, placer: Placer, holder: str, now: datetime) -> int:
 
         plan = placer.place(requests, snapshot)
 
-        placed = {chosen.key for chosen in plan.placements if _apply(chosen, now=now)}
-        _explain(queue, placed, {deferral.key: deferral for deferral in plan.deferred}, now=now)
+        placed = {chosen.key: chosen for chosen in plan.placements if _apply(chosen, now=now)}
+        by_key = {request.key: request for request in requests}
+        waiting = [
+            (job, request)
+            for job, request in zip(queue, requests, strict=True)
+            if request.key not in placed
+        ]
+        starts = forecast.start_columns(
+            waiting=waiting,
+            placed=[(by_key[key], chosen) for key, chosen in placed.items()],
+            snapshot=snapshot,
+            now=now,
+        )
+        deferred = {deferral.key: deferral for deferral in plan.deferred}
+        _explain([job for job, _ in waiting], deferred, starts, now=now)
         return len(placed)
 
 
@@ -87,19 +107,24 @@ def _apply(placement: Placement, *, now: datetime) -> bool:
 
 
 def _explain(
-    queue: Sequence[Job], placed: Set[str], deferred: Mapping[str, Deferral], *, now: datetime
+    waiting: Sequence[Job],
+    deferred: Mapping[str, Deferral],
+    starts: Mapping[str, Mapping[str, Any]],
+    *,
+    now: datetime,
 ) -> None:
-    """Write for every job that still waits its place in the queue and the one reason."""
-    waiting = [job for job in queue if str(job.public_id) not in placed]
+    """Write for every job that waits its place in the queue, the one reason, and its start."""
     changed: list[Job] = []
     told: list[Job] = []
     for position, job in enumerate(waiting, start=1):
-        deferral = deferred.get(str(job.public_id))
+        key = str(job.public_id)
+        deferral = deferred.get(key)
         values = (
             explain.overtaken(position=position)
             if deferral is None
             else explain.waiting(deferral, position=position)
         )
+        values |= _worth_telling(job, starts[key])
         if all(getattr(job, name) == value for name, value in values.items()):
             continue
         if position <= _TOLD or job.pending_code != values["pending_code"]:
@@ -111,3 +136,12 @@ def _explain(
     Job.objects.bulk_update(changed, _COLUMNS, batch_size=500)
     for job in told:
         announce_change(job.public_id)
+
+
+def _worth_telling(job: Job, starts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when a job will start, or what it was told before if that is about the same."""
+    before, after = job.pending_start_p50, starts["pending_start_p50"]
+    if before is None or after is None or abs(after - before) >= _MOVED:
+        return dict(starts)
+    kept = ("pending_start_earliest", "pending_start_p50", "pending_start_p90")
+    return {**starts, **{name: getattr(job, name) for name in kept}}

@@ -308,3 +308,47 @@ def running_containers() -> dict[str, dict[str, tuple[UUID, UUID]]]:
     ):
         found.setdefault(host, {})[container] = (replica, job)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUse:
+    """What an attempt used of its GPUs; ``None`` where nothing was measured.
+
+    Attributes:
+        utilization_pct: Mean over its time, per GPU.
+        memory_peak_mib: The highest of any replica, per GPU.
+        alone_s: How long its GPUs were its own; 0 where it shares them.
+    """
+
+    utilization_pct: float | None = None
+    memory_peak_mib: int | None = None
+    alone_s: float = 0.0
+
+
+def job_use(*, job: Job, attempt: Attempt, now: datetime) -> JobUse:
+    """Return what an attempt used, from the samples of its containers and of its own GPUs."""
+    if not job.gpus or attempt.started_at is None or attempt.finished_at is None:
+        return JobUse()
+    since, until = attempt.started_at, attempt.finished_at
+    replicas = list(attempt.replicas.all())
+    series = [
+        values
+        for replica in replicas
+        for _, values in samples(
+            subject=f"replica:{replica.public_id}", since=since, until=until, now=now
+        )[1]
+    ]
+    memory = [float(one["gpu_memory_mib"]) for one in series if one.get("gpu_memory_mib")]
+    parts = [float(one["gpu_pct"]) / job.gpus for one in series if one.get("gpu_pct") is not None]
+    alone = job.gpu_memory_mib is None
+    if not parts and alone:
+        claims = cluster_selectors.claims_of([replica.public_id for replica in replicas])
+        for uuid in {uuid for held in claims.values() for uuid in held}:
+            _, rows = samples(subject=f"gpu:{uuid}", since=since, until=until, now=now)
+            used = (values.get("utilization_pct") for _, values in rows)
+            parts += [float(value) for value in used if value is not None]
+    return JobUse(
+        utilization_pct=sum(parts) / len(parts) if parts else None,
+        memory_peak_mib=round(max(memory) / job.gpus) if memory else None,
+        alone_s=(until - since).total_seconds() if alone else 0.0,
+    )

@@ -1,5 +1,6 @@
 """What a live page is told about a job's state."""
 
+from datetime import datetime
 from typing import Any
 
 from jobs.lifecycle import VERDICTS, JobStatus, Reason
@@ -28,6 +29,10 @@ def status_message(job: Job) -> dict[str, Any]:
     }
 
 
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None
+
+
 def pending(job: Job) -> dict[str, Any] | None:
     """Return why a job waits: one reason with its numbers; ``None`` when it does not wait."""
     if job.status != JobStatus.PENDING:
@@ -40,4 +45,8 @@ def pending(job: Job) -> dict[str, Any] | None:
         "text": text,
         "evidence": job.pending_evidence,
         "position": job.pending_position,
+        "start_earliest": _iso(job.pending_start_earliest),
+        "start_p50": _iso(job.pending_start_p50),
+        "start_p90": _iso(job.pending_start_p90),
+        "alternatives": job.pending_alternatives,
     }

@@ -106,6 +106,16 @@ class PendingSerializer(serializers.Serializer):
     text = serializers.CharField(source="pending_text", allow_blank=True)
     evidence = serializers.JSONField(source="pending_evidence")
     position = serializers.IntegerField(source="pending_position", allow_null=True)
+    start_earliest = serializers.DateTimeField(
+        source="pending_start_earliest", allow_null=True, help_text="one in ten starts before"
+    )
+    start_p50 = serializers.DateTimeField(source="pending_start_p50", allow_null=True)
+    start_p90 = serializers.DateTimeField(
+        source="pending_start_p90", allow_null=True, help_text="one in ten starts later"
+    )
+    alternatives = serializers.JSONField(
+        source="pending_alternatives", help_text="what would start it sooner, and when"
+    )
     at = serializers.DateTimeField(source="pending_at", allow_null=True)
 
 

@@ -6,6 +6,7 @@ from jobs.models.dataset import Content, Dataset, DatasetVersion, Upload, Versio
 from jobs.models.environment import Environment, JobTemplate
 from jobs.models.event import JobEvent
 from jobs.models.job import Job, JobDataset, JobQuerySet
+from jobs.models.profile import JobProfile
 from jobs.models.simulation import (
     PlacementFrames,
     PlacementRun,
@@ -25,6 +26,7 @@ __all__ = [
     "Job",
     "JobDataset",
     "JobEvent",
+    "JobProfile",
     "JobQuerySet",
     "JobTemplate",
     "OutputFile",

@@ -87,6 +87,11 @@ class Job(models.Model):
     pending_evidence = models.JSONField(default=dict, blank=True)
     pending_position = models.PositiveIntegerField(null=True, blank=True)
     pending_at = models.DateTimeField(null=True, blank=True)
+    # When it will start: in eight of ten cases between the first and the last.
+    pending_start_earliest = models.DateTimeField(null=True, blank=True)
+    pending_start_p50 = models.DateTimeField(null=True, blank=True)
+    pending_start_p90 = models.DateTimeField(null=True, blank=True)
+    pending_alternatives = models.JSONField(default=list, blank=True)
 
     objects = JobQuerySet.as_manager()
 

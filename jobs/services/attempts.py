@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
@@ -16,6 +16,14 @@ from jobs.errors import StaleTransitionError
 from jobs.lifecycle import JobStatus, Reason, ReplicaStatus, sources_of
 from jobs.models import Attempt, Job, JobEvent, OutputFile, Replica
 from jobs.signals import job_changed, job_transitioned
+
+#: Nothing is foretold of a job before a pass has looked at it.
+UNKNOWN_START: Final[dict[str, Any]] = {
+    "pending_start_earliest": None,
+    "pending_start_p50": None,
+    "pending_start_p90": None,
+    "pending_alternatives": [],
+}
 
 
 @transaction.atomic
@@ -49,7 +57,7 @@ def job_transition(  # noqa: PLR0913 - a move and everything that is told about 
     if target is JobStatus.RUNNING:
         values["started_at"] = now
     if target is JobStatus.PENDING:
-        values = {"pending_code": "not_evaluated_yet", "pending_text": ""} | values
+        values = UNKNOWN_START | {"pending_code": "not_evaluated_yet", "pending_text": ""} | values
     if reason is not None:
         values |= {"reason": reason, "reason_text": text}
     moved = Job.objects.filter(public_id=job_id, status=source).update(status=target, **values)

@@ -100,6 +100,21 @@ def elapsed(start: datetime | None, end: datetime | None = None) -> str:
 
 
 @register.filter
+def starts(job: Job) -> str:
+    """Return when a waiting job will start, as an interval that holds eight times in ten."""
+    first, last = job.pending_start_earliest, job.pending_start_p90
+    if first is None or last is None:
+        return _UNKNOWN
+    now = timezone.now()
+    low = max(0, round((first - now).total_seconds() / 60))
+    high = max(1, round((last - now).total_seconds() / 60))
+    if high <= low:
+        return f"in about {span(high * 60)}"
+    soonest = "at once" if low == 0 else f"in {span(low * 60)}"
+    return f"{soonest} to {span(high * 60)}"
+
+
+@register.filter
 def ago(at: datetime | None) -> SafeString | str:
     """Return a moment as a time element: how long ago, and the moment itself on hover."""
     if at is None:
