@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from cluster.core.errors import BadProblemError
 from cluster.core.placement.baselines import HEURISTICS
+from cluster.core.placement.online import OnlinePlacer
 from cluster.core.placement.options import PlacerOptions
 from cluster.core.placement.problem import Placer
+from cluster.core.placement.scoring import OURS
 from cluster.core.placement.swarm import SwarmPlacer
 from cluster.core.placement.textbook import TextbookSwarm
 
@@ -48,10 +50,15 @@ def _heuristic(name: str) -> Callable[[PlacerOptions], Placer]:
     return lambda options: replace(HEURISTICS[name], seed=options.seed)
 
 
+def _online(name: str) -> Callable[[PlacerOptions], Placer]:
+    return lambda options: OnlinePlacer(options, name=name)
+
+
 _MAKERS: Final[dict[str, Callable[[PlacerOptions], Placer]]] = {
     "swarm": SwarmPlacer,
     **{name: _heuristic(name) for name in HEURISTICS},
     "textbook-pso": TextbookSwarm,
+    **{name: _online(name) for name in (OURS, "fgd", "gpu-packing", "gpu-clustering")},
 }
 
 
