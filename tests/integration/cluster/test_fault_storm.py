@@ -90,7 +90,8 @@ class Storm:
 
     def blow(self) -> None:
         """Let faults begin and end."""
-        self.starts += self.chance.random() < 0.03
+        if self.chance.random() < 0.03:
+            self._restart()
         if self.chance.random() < 0.06:
             self.driver = None if self.driver else self.chance.choice(OF_DRIVER)
             self.since = self.now
@@ -101,6 +102,14 @@ class Storm:
                 self.changed[index] = self.now
                 if fault is Fault.XID:
                     self.xids[index] = ((self.now.timestamp(), 79),)
+
+    def _restart(self) -> None:
+        """Start the machine anew: an error of before was before."""
+        self.starts += 1
+        for index in range(GPUS):
+            self.xids[index] = ()
+            if self.gpus[index] is Fault.XID:
+                self.gpus[index], self.changed[index] = None, self.now
 
     def reading(self) -> HostReading | None:
         """Return what the probe would say."""
