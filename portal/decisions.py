@@ -8,11 +8,11 @@ from portal.simulation_forms import OBJECTIVES
 
 #: The parts of a score, by what placement calls them.
 _PARTS: Final = {
-    "cpu_left": "CPU left",
-    "memory_left": "memory left",
-    "gpu_left": "GPU left",
+    "gpu_wasted": "GPU wasted",
+    "imbalance": "imbalance",
     "opens_host": "was idle",
     "fetch": "to fetch",
+    "left": "room left",
 }
 
 

@@ -20,6 +20,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 WHOLE = 1000
+#: What tells hosts of equal cost apart: the sum of the fractions that are left of them.
+TIGHTNESS = 0.01
 #: Rules for the host of the next replica.
 FIRST, BEST, WORST, DOT, RANDOM, COST = range(6)
 #: How replicas of a request lie to each other.
@@ -777,8 +779,6 @@ def place_in_order(
                         score = -1e299
                     elif rule == RANDOM:
                         score = draw(state)
-                    elif rule == COST:
-                        score = rise_in_cost(host, class_, mask, hosts, classes, solution, terms)
                     else:
                         score = rule_score(
                             rule,
@@ -792,6 +792,9 @@ def place_in_order(
                             max(total[host, 1], 1),
                             max(total[host, 2], 1),
                         )
+                        if rule == COST:
+                            rise = rise_in_cost(host, class_, mask, hosts, classes, solution, terms)
+                            score = rise + TIGHTNESS * score
                     if score < best_score:
                         best_score = score
                         best = host
@@ -839,7 +842,7 @@ def rule_score(
         return float(-along)
     left = (free_cpu - cpu) / cpu_total + (free_memory - memory) / memory_total
     left += (free_gpu - gpu) / gpu_total
-    return float(left if rule == BEST else -left)
+    return float(-left if rule == WORST else left)
 
 
 @compiled
@@ -858,6 +861,74 @@ def rise_in_cost(
     after = cost_of(host, hosts, classes, solution, terms)
     remove_one(host, class_, mask, classes, solution)
     return after - before
+
+
+@compiled
+def weigh(
+    class_: int,
+    hosts: HostArrays,
+    classes: ClassArrays,
+    solution: Solution,
+    terms: Terms,
+    parts: Floats,
+) -> None:
+    """Write for every host what makes up its score for a class, [H, 5]; see ``planner.PARTS``.
+
+    NaN where a host has no room.
+    """
+    for host in range(len(solution.cpu)):
+        before = solution.slots[host]
+        wasted = fragment(
+            solution.cpu[host],
+            solution.memory[host],
+            solution.share,
+            solution.gpu_memory,
+            host,
+            hosts.model,
+            host,
+            classes,
+            terms.likely,
+        )
+        away = imbalance(
+            solution.cpu[host],
+            solution.memory[host],
+            solution.share,
+            host,
+            hosts.total,
+            host,
+            terms.target,
+        )
+        mask = place_one(host, class_, hosts, classes, solution)
+        parts[host, :] = np.nan
+        if mask < 0:
+            continue
+        cpu, memory = solution.cpu[host], solution.memory[host]
+        free = 0
+        for gpu in range(solution.share.shape[1]):
+            free += max(solution.share[host, gpu], 0)
+        left = cpu / max(hosts.total[host, 0], 1) + memory / max(hosts.total[host, 1], 1)
+        left += free / max(hosts.total[host, 2], 1)
+        parts[host, 0] = terms.fragmentation * (
+            fragment(
+                cpu,
+                memory,
+                solution.share,
+                solution.gpu_memory,
+                host,
+                hosts.model,
+                host,
+                classes,
+                terms.likely,
+            )
+            - wasted
+        )
+        parts[host, 1] = terms.balance * (
+            imbalance(cpu, memory, solution.share, host, hosts.total, host, terms.target) - away
+        )
+        parts[host, 2] = terms.hosts if before == 0 and hosts.used[host] == 0 else 0.0
+        parts[host, 3] = terms.move * classes.fetch[class_, hosts.kind[host]] / 1024.0
+        parts[host, 4] = TIGHTNESS * left
+        remove_one(host, class_, mask, classes, solution)
 
 
 @compiled

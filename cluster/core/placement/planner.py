@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cluster.core.placement import kernels
+from cluster.core.placement.kernels import Solution, Terms
 from cluster.core.placement.options import Budget, PlacerOptions
 from cluster.core.placement.ordered import (
     InOrder,
@@ -21,11 +22,17 @@ from cluster.core.placement.ordered import (
     all_hosts,
     all_requests,
     hosts_active,
+    no_terms,
     plan_of,
 )
 from cluster.core.placement.packing import Ints, Packing, movable, pack
-from cluster.core.placement.problem import Objective, objective_name
-from cluster.core.placement.search import Floats, empty_solution
+from cluster.core.placement.problem import (
+    Objective,
+    ObjectiveWeights,
+    objective_name,
+    weights_of,
+)
+from cluster.core.placement.search import Floats, Search, empty_solution
 from cluster.core.placement.swarm import (
     PlacerSettings,
     Run,
@@ -50,14 +57,20 @@ _FEW: Final = 20
 #: Hosts that a decision shows beside the chosen one.
 _SHOWN: Final = 5
 #: Decisions of one pass that are broken down; the rest say only how they were found.
-_BROKEN_DOWN: Final = 200
+_BROKEN_DOWN: Final = 100
 #: Time for each decision that is written down, beside the placement itself.
-_DECISION_S: Final = 4e-5
+_DECISION_S: Final = 5e-4
 
 
-#: What a host is judged by: what the request leaves of it, whether it must be opened, and what
-#: it must fetch, in units of ten GiB. The sum is the score; lower is better.
-PARTS: Final = ("cpu_left", "memory_left", "gpu_left", "opens_host", "fetch")
+#: What a host is judged by when a request's turn comes; the sum is its score, lower is better:
+#: GPUs that what waits could no longer use (FGD), how far the host moves from the cluster's mean
+#: use, whether it must be opened, what it must fetch, and how much is left of it.
+PARTS: Final = ("gpu_wasted", "imbalance", "opens_host", "fetch", "left")
+#: What each part weighs beside the objective's own weights.
+_BESIDE: Final = ObjectiveWeights(hosts=0.1, fragmentation=1.0, move=0.02)
+#: Classes that stand for what waits, and the most looks at hosts for which waste is counted.
+_LIKELY: Final = 32
+_MOST_LOOKS: Final = 60_000
 
 
 class Scores(NamedTuple):
@@ -86,7 +99,8 @@ class QueuePlanner:
         packing = pack(requests, snapshot)
         places = Places.none(packing)
         solution = empty_solution(packing.host, packing.classes, packing.counts)
-        self._in_turn(packing, solution, places, all_requests(packing))
+        terms = self._terms(packing)
+        self._in_turn(packing, solution, places, all_requests(packing), terms)
         first = np.flatnonzero(places.placed())
         proven, why = self._settled(packing, solution, first)
         iterations = 0
@@ -96,7 +110,8 @@ class QueuePlanner:
             if (before != places.host).any():
                 why = _BY_SWARM
                 solution = replay(packing, places)
-                self._in_turn(packing, solution, places, np.flatnonzero(~places.placed()))
+                waiting = np.flatnonzero(~places.placed())
+                self._in_turn(packing, solution, places, waiting, terms)
         report = PlanReport(
             placer=self.name,
             objective=objective_name(self.options.objective),
@@ -107,18 +122,43 @@ class QueuePlanner:
             reason=why,
         )
         plan = plan_of(packing, solution, places, report, why)
-        return _with_decisions(plan, packing, report)
+        return _with_decisions(plan, packing, report, terms)
+
+    def _terms(self, packing: Packing) -> Terms:
+        """Return what a host is judged by in turn; waste only where it can be counted in time."""
+        if not packing.kinds:
+            return no_terms(packing)
+        chosen = weights_of(self.options.objective)
+        looks = len(packing.requests) * len(packing.hosts)
+        weights = ObjectiveWeights(
+            hosts=max(chosen.hosts * _BESIDE.hosts, 0.1 * _BESIDE.hosts),
+            balance=chosen.balance,
+            fragmentation=0.0
+            if chosen.balance or looks > _MOST_LOOKS
+            else max(chosen.fragmentation, _BESIDE.fragmentation),
+            move=max(chosen.move, _BESIDE.move),
+        )
+        terms = Search(
+            packing, counts=packing.counts, base=packing.host, weights=weights
+        ).terms._replace(fill=0.0)
+        rare = np.argsort(-terms.likely, kind="stable")[_LIKELY:]
+        terms.likely[rare] = 0.0
+        return terms
 
     def _in_turn(
-        self, packing: Packing, solution: kernels.Solution, places: Places, requests: Ints
+        self,
+        packing: Packing,
+        solution: Solution,
+        places: Places,
+        requests: Ints,
+        terms: Terms,
     ) -> None:
-        InOrder(packing, solution, seed=self.options.seed).place(
-            Order(requests=requests, hosts=all_hosts(packing), rule=kernels.BEST), places
+        rule = kernels.COST if terms.fragmentation or terms.balance else kernels.BEST
+        InOrder(packing, solution, terms, seed=self.options.seed).place(
+            Order(requests=requests, hosts=all_hosts(packing), rule=rule), places
         )
 
-    def _settled(
-        self, packing: Packing, solution: kernels.Solution, placed: Ints
-    ) -> tuple[bool, str]:
+    def _settled(self, packing: Packing, solution: Solution, placed: Ints) -> tuple[bool, str]:
         """Return whether taking turns is proven best, and the words for it."""
         if len(placed) == 1 and int(packing.replicas[placed[0]]) == 1:
             return True, _ONLY_ONE
@@ -161,11 +201,12 @@ _IN_TURN: Final = "the best host there was when its turn came"
 _BY_SWARM: Final = "the best packing of all that was placed with it"
 
 
-def _with_decisions(plan: Plan, packing: Packing, report: PlanReport) -> Plan:
+def _with_decisions(plan: Plan, packing: Packing, report: PlanReport, terms: Terms) -> Plan:
     """Return the plan with what each decision rested on."""
     number = {request.key: at for at, request in enumerate(packing.requests)}
     row = {host.name: at for at, host in enumerate(packing.hosts)}
     known: dict[int, Scores] = {}
+    untouched = empty_solution(packing.host, packing.classes, packing.counts)
     decided: list[Placement] = []
     for at, placement in enumerate(plan.placements):
         record: dict[str, Any] = {
@@ -178,42 +219,20 @@ def _with_decisions(plan: Plan, packing: Packing, report: PlanReport) -> Plan:
         if at < _BROKEN_DOWN:
             class_ = int(packing.request_class[number[placement.key]])
             if class_ not in known:
-                known[class_] = _scores(packing, class_)
+                known[class_] = _scores(packing, class_, untouched, terms)
             chosen = {row[replica.host] for replica in placement.replicas}
             record["candidates"] = _shown(packing, known[class_], chosen)
         decided.append(replace(placement, decision=record))
     return replace(plan, placements=tuple(decided))
 
 
-def _scores(packing: Packing, class_: int) -> Scores:
+def _scores(packing: Packing, class_: int, untouched: Solution, terms: Terms) -> Scores:
     """Return how the hosts suited a class when the pass began."""
-    classes, host = packing.classes, packing.host
-    gpus, share = int(classes.gpus[class_]), int(classes.share[class_])
-    accepts = classes.accepts[class_]
-    fits = (
-        (classes.fits[class_, host.kind] > 0)
-        & (host.cpu >= classes.cpu[class_])
-        & (host.memory >= classes.memory[class_])
-    )
-    if gpus:
-        suits = (host.share >= share) & (host.gpu_memory >= classes.gpu_memory[class_])
-        suits &= (host.model >= 0) & (accepts[np.maximum(host.model, 0)] > 0)
-        fits &= suits.sum(axis=1) >= gpus
-    at = np.flatnonzero(fits)
-    total = np.maximum(host.total[at], 1)
-    free_gpu = np.maximum(host.share[at], 0).sum(axis=1)
-    parts = np.stack(
-        [
-            (host.cpu[at] - classes.cpu[class_]) / total[:, 0],
-            (host.memory[at] - classes.memory[class_]) / total[:, 1],
-            (free_gpu - gpus * share) / total[:, 2],
-            host.used[at] == 0,
-            classes.fetch[class_, host.kind[at]] / 10_240,
-        ],
-        axis=1,
-    )
-    order = np.argsort(parts.sum(axis=1), kind="stable")
-    return Scores(at[order], parts[order])
+    parts = np.empty((len(packing.hosts), len(PARTS)))
+    kernels.weigh(class_, packing.host, packing.classes, untouched, terms, parts)
+    fits = np.flatnonzero(~np.isnan(parts[:, 0]))
+    order = fits[np.argsort(parts[fits].sum(axis=1), kind="stable")]
+    return Scores(order, parts[order])
 
 
 def _shown(packing: Packing, scores: Scores, chosen: set[int]) -> list[dict[str, Any]]:
