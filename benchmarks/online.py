@@ -29,7 +29,7 @@ from cluster.core.resources import ClusterSnapshot
 
 MIXES: Final = ("default", "gpuspec33", "cpu250", "multigpu50", "gpushare100")
 NODES: Final = "openb_node_list_gpu_node.csv"
-#: Orders that the weights have never seen: they were tuned on seeds below 42.
+#: Orders that the weights have never seen: tuning drew others, on a part of the hosts.
 FIRST_SEED: Final = 42
 BATCH: Final = 64
 #: Names in the published results.
@@ -110,6 +110,7 @@ def _protocol(options: argparse.Namespace) -> Iterator[Row]:
         packing = pack(requests_from_text(_text(folder / name), name), hosts)
         seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
         orders = [resampled(packing, seed=seed) for seed in seeds]
+        Arrivals(packing, orders[0].order[:2]).run("first-fit")  # compiles, outside of the clock
         for policy in _policies(options):
             row = _measured(mix, policy, orders, weights, options.batch)
             yield _beside(row, published, name.removesuffix(".csv"))
