@@ -6,8 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.core.placement import sentences
 from cluster.core.placement.kernels import Solution
 from cluster.core.placement.packing import Ints, Packing
+from cluster.core.placement.sentences import Short
 from cluster.core.resources import (
     WHOLE_GPU_MILLI,
     Constraint,
@@ -17,7 +19,6 @@ from cluster.core.resources import (
 )
 
 Truths = NDArray[np.bool_]
-_Short = tuple[Constraint, str, dict[str, int | str]]
 
 
 class _Shape(NamedTuple):
@@ -52,7 +53,7 @@ class Reasons:
         self.packing, self.solution = packing, solution
         self._known: dict[_Shape, Deferral] = {}
         self._hosts: dict[tuple[object, object], _Hosts] = {}
-        self._gpus: dict[tuple[object, ...], _Short | None] = {}
+        self._gpus: dict[tuple[object, ...], Short | None] = {}
         self._schedulable = np.array([host.schedulable for host in packing.hosts], bool)
         # Hosts that are equal when empty are one make: there are few.
         whole = np.hstack(
@@ -88,21 +89,10 @@ class Reasons:
     def _find(self, request: ResourceRequest, class_: int) -> Deferral:
         hosts = self.packing.hosts
         if not hosts:
-            return Deferral(
-                key=request.key,
-                constraint=Constraint.NO_HOST,
-                text="No host is registered yet. An admin can add one.",
-                ever=False,
-            )
+            return sentences.no_host(request)
         among = self._among(request)
         if not among.allowed.any():
-            return Deferral(
-                key=request.key,
-                constraint=Constraint.NOT_ALLOWED,
-                text="No host may run this environment.",
-                ever=False,
-                evidence={"hosts": len(hosts)},
-            )
+            return sentences.not_allowed(request, len(hosts))
         up = among.allowed & self._schedulable
         # What fits on a host as it is needs no second look; neither do hosts that are all up.
         fits = request.replicas == 1 and bool(self.packing.classes.fits[class_].any())
@@ -111,17 +101,9 @@ class Reasons:
         if not len(among.up) or (
             ever and not fits and not all_up and not self._holds(request, class_, up)
         ):
-            down = np.flatnonzero(among.allowed & ~up).tolist()
-            reasons = sorted({hosts[at].reason for at in down if hosts[at].reason})
-            return Deferral(
-                key=request.key,
-                constraint=Constraint.HOSTS_DOWN,
-                text="The hosts that could hold it take no work at the moment: "
-                + ("; ".join(reasons) or "nobody says why")
-                + ".",
-                ever=ever,
-                evidence={"hosts": int(among.allowed.sum()), "hosts_up": len(among.up)},
-            )
+            down = [hosts[at] for at in np.flatnonzero(among.allowed & ~up).tolist()]
+            counts = {"hosts": int(among.allowed.sum()), "hosts_up": len(among.up)}
+            return sentences.hosts_down(request, down, counts, ever=ever)
         constraint, text, evidence = self._short(request, class_, among)
         return Deferral(
             key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
@@ -180,7 +162,7 @@ class Reasons:
         suits: Truths = (model >= 0) & (accepts[np.maximum(model, 0)] > 0)
         return suits
 
-    def _short(self, request: ResourceRequest, class_: int, among: _Hosts) -> _Short:
+    def _short(self, request: ResourceRequest, class_: int, among: _Hosts) -> Short:
         if request.gpus:
             accepts = self.packing.classes.accepts[class_].tobytes()
             memory, share = request.gpu_memory_mib, request.gpu_share_milli
@@ -195,55 +177,14 @@ class Reasons:
             (Constraint.MEMORY, request.memory_mib, among.most_memory),
         ):
             if asked > free:
-                return _amount(constraint, asked, free)
-        return self._shape_short(request)
+                return sentences.amount_short(constraint, asked, free)
+        return sentences.shape_short(request)
 
-    def _shape_short(self, request: ResourceRequest) -> _Short:
-        needs = (
-            f"{request.cpu_millis / 1000:g} cores, {request.memory_mib} MiB"
-            f"{f' and {request.gpus} GPU(s)' if request.gpus else ''}"
-        )
-        evidence: dict[str, int | str] = {"replicas": request.replicas}
-        if request.anti_affinity:
-            return (
-                Constraint.ANTI_AFFINITY,
-                f"Every host with {needs} free holds another of {request.anti_affinity!r}.",
-                evidence | {"label": request.anti_affinity},
-            )
-        if request.replicas > 1 and request.spread is Spread.SPREAD:
-            return (
-                Constraint.SPREAD,
-                f"Needs {needs} free on {request.replicas} different hosts at once.",
-                evidence,
-            )
-        if request.replicas > 1 and request.spread is Spread.PACK:
-            return (
-                Constraint.SPREAD,
-                f"Needs {request.replicas} times {needs} free on one host.",
-                evidence,
-            )
-        if request.replicas > 1 and request.same_zone:
-            return (
-                Constraint.ZONE,
-                f"Needs {request.replicas} times {needs} free within one zone.",
-                evidence,
-            )
-        return (
-            Constraint.GPU if request.gpus else Constraint.CPU,
-            f"No host has everything free at once for {request.replicas} replica(s): {needs}.",
-            evidence,
-        )
-
-    def _gpu_short(self, request: ResourceRequest, class_: int, up: Ints) -> _Short | None:
+    def _gpu_short(self, request: ResourceRequest, class_: int, up: Ints) -> Short | None:
         """Return what is wrong about the GPUs alone, or ``None`` when some host has enough."""
         of_model = self._of_model(class_, up)
         if not of_model.any() and (request.gpu_model or request.gpu_models):
-            asked = request.gpu_model or " or ".join(sorted(request.gpu_models))
-            return (
-                Constraint.GPU_MODEL,
-                f"No host that is up has a GPU of model {asked!r}.",
-                {"asked": asked},
-            )
+            return sentences.model_missing(request)
         free = (
             of_model
             & (self.solution.share[up] >= request.share_milli)
@@ -254,41 +195,4 @@ class Reasons:
             return None
         healthy = int((of_model & (self.packing.host.share[up] >= 0)).sum(axis=1).max())
         present = int(of_model.sum(axis=1).max())
-        evidence: dict[str, int | str] = {"asked": request.gpus, "free_on_one_host": most_free}
-        if present >= request.gpus > healthy:
-            return (
-                Constraint.GPU_HEALTH,
-                f"Needs {request.gpus} GPU(s) on one host; some there take no work at the moment.",
-                evidence,
-            )
-        return _gpu_amount(request, most_free, evidence)
-
-
-def _amount(constraint: Constraint, asked: int, free: int) -> _Short:
-    if constraint is Constraint.CPU:
-        text = f"Needs {asked / 1000:g} cores on one host; at most {free / 1000:g} are free on one."
-        return constraint, text, {"asked_millis": asked, "free_millis": free}
-    text = f"Needs {asked} MiB of memory on one host; at most {free} MiB are free on one."
-    return constraint, text, {"asked_mib": asked, "free_mib": free}
-
-
-def _gpu_amount(request: ResourceRequest, most_free: int, evidence: dict[str, int | str]) -> _Short:
-    if request.whole_gpus and not request.gpu_memory_mib:
-        return (
-            Constraint.GPU,
-            f"Needs {request.gpus} free GPU(s) on one host; at most {most_free} are free on one.",
-            evidence,
-        )
-    if request.gpu_share_milli is not None and not request.whole_gpus:
-        share_pct = request.share_milli / 10
-        return (
-            Constraint.GPU_SHARE,
-            f"Needs {request.gpus} GPU(s) with {share_pct:g} % free each on one host.",
-            evidence | {"asked_milli": request.share_milli},
-        )
-    memory = request.gpu_memory_mib or 0
-    return (
-        Constraint.GPU_MEMORY,
-        f"Needs {request.gpus} GPU(s) with {memory} MiB free each on one host.",
-        evidence | {"asked_mib": memory},
-    )
+        return sentences.gpus_short(request, free=most_free, healthy=healthy, present=present)

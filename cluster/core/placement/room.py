@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from cluster.core.errors import BadProblemError
+from cluster.core.placement import sentences
+from cluster.core.placement.sentences import Short
 from cluster.core.resources import (
     WHOLE_GPU_MILLI,
     Constraint,
@@ -93,35 +95,18 @@ def shortage(request: ResourceRequest, rooms: Sequence[Room]) -> Deferral:
     it answer, may the job go there, has it the kind of GPU, then how much is free.
     """
     if not rooms:
-        return Deferral(
-            key=request.key,
-            constraint=Constraint.NO_HOST,
-            text="No host is registered yet. An admin can add one.",
-            ever=False,
-        )
+        return sentences.no_host(request)
     allowed = [room for room in rooms if room.admits(request)]
     if not allowed:
-        return Deferral(
-            key=request.key,
-            constraint=Constraint.NOT_ALLOWED,
-            text="No host may run this environment.",
-            ever=False,
-            evidence={"hosts": len(rooms)},
-        )
+        return sentences.not_allowed(request, len(rooms))
     up = [room for room in allowed if room.host.schedulable]
     ever = feasible(request, allowed)
     if not up or (ever and not feasible(request, up)):
-        reasons = sorted({room.host.reason for room in allowed if not room.host.schedulable})
-        return Deferral(
-            key=request.key,
-            constraint=Constraint.HOSTS_DOWN,
-            text="The hosts that could hold it take no work at the moment: "
-            + ("; ".join(filter(None, reasons)) or "nobody says why")
-            + ".",
-            ever=ever,
-            evidence={"hosts": len(allowed), "hosts_up": len(up)},
-        )
-    return _amount_short(request, up, ever=ever)
+        down = [room.host for room in allowed if not room.host.schedulable]
+        counts = {"hosts": len(allowed), "hosts_up": len(up)}
+        return sentences.hosts_down(request, down, counts, ever=ever)
+    constraint, text, evidence = _short(request, up)
+    return Deferral(key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence)
 
 
 def feasible(request: ResourceRequest, rooms: Sequence[Room]) -> bool:
@@ -151,88 +136,32 @@ def _fit_anyway(room: Room, request: ResourceRequest) -> tuple[GpuUuid, ...] | N
     return tuple(wanted[: request.gpus]) if len(wanted) >= request.gpus else None
 
 
-def _amount_short(request: ResourceRequest, rooms: Sequence[Room], *, ever: bool) -> Deferral:
-    def deferral(constraint: Constraint, text: str, **evidence: int | str) -> Deferral:
-        return Deferral(
-            key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
-        )
-
-    if request.gpus:
-        found = _gpu_short(request, rooms)
-        if found is not None:
-            constraint, text, evidence = found
-            return Deferral(
-                key=request.key, constraint=constraint, text=text, ever=ever, evidence=evidence
-            )
-    most_cpu = max(room.cpu_millis for room in rooms)
-    if request.cpu_millis > most_cpu:
-        return deferral(
-            Constraint.CPU,
-            f"Needs {request.cpu_millis / 1000:g} cores on one host; "
-            f"at most {most_cpu / 1000:g} are free on one.",
-            asked_millis=request.cpu_millis,
-            free_millis=most_cpu,
-        )
-    most_memory = max(room.memory_mib for room in rooms)
-    if request.memory_mib > most_memory:
-        return deferral(
-            Constraint.MEMORY,
-            f"Needs {request.memory_mib} MiB of memory on one host; "
-            f"at most {most_memory} MiB are free on one.",
-            asked_mib=request.memory_mib,
-            free_mib=most_memory,
-        )
-    return deferral(
-        Constraint.GPU if request.gpus else Constraint.CPU,
-        f"No host has everything free at once for {request.replicas} replica(s): "
-        f"{request.cpu_millis / 1000:g} cores, {request.memory_mib} MiB"
-        + (f" and {request.gpus} GPU(s)." if request.gpus else "."),
-        replicas=request.replicas,
-    )
+def _short(request: ResourceRequest, rooms: Sequence[Room]) -> Short:
+    found = _gpu_short(request, rooms) if request.gpus else None
+    if found is not None:
+        return found
+    for constraint, asked, free in (
+        (Constraint.CPU, request.cpu_millis, max(room.cpu_millis for room in rooms)),
+        (Constraint.MEMORY, request.memory_mib, max(room.memory_mib for room in rooms)),
+    ):
+        if asked > free:
+            return sentences.amount_short(constraint, asked, free)
+    return sentences.shape_short(request)
 
 
-def _gpu_short(
-    request: ResourceRequest, rooms: Sequence[Room]
-) -> tuple[Constraint, str, dict[str, int | str]] | None:
+def _gpu_short(request: ResourceRequest, rooms: Sequence[Room]) -> Short | None:
     """Return what is wrong about the GPUs alone, or ``None`` when some host has enough free."""
-    of_model = {
-        room.host.name: [gpu for gpu in room.host.gpus if request.accepts_model(gpu.model)]
-        for room in rooms
-    }
-    if not any(of_model.values()) and (request.gpu_model or request.gpu_models):
-        asked = request.gpu_model or " or ".join(sorted(request.gpu_models))
-        return (
-            Constraint.GPU_MODEL,
-            f"No host that is up has a GPU of model {asked!r}.",
-            {"asked": asked},
-        )
+    of_model = [
+        [gpu for gpu in room.host.gpus if request.accepts_model(gpu.model)] for room in rooms
+    ]
+    if not any(of_model) and (request.gpu_model or request.gpu_models):
+        return sentences.model_missing(request)
     most_free = max(len(room.candidates(request)) for room in rooms)
     if most_free >= request.gpus:
         return None
-    healthy = max(sum(gpu.health.takes_work for gpu in gpus) for gpus in of_model.values())
-    present = max(len(gpus) for gpus in of_model.values())
-    evidence: dict[str, int | str] = {"asked": request.gpus, "free_on_one_host": most_free}
-    if present >= request.gpus > healthy:
-        return (
-            Constraint.GPU_HEALTH,
-            f"Needs {request.gpus} GPU(s) on one host; some there take no work at the moment.",
-            evidence,
-        )
-    if request.gpu_memory_mib is not None:
-        return (
-            Constraint.GPU_MEMORY,
-            f"Needs {request.gpus} GPU(s) with {request.gpu_memory_mib} MiB free each on one host.",
-            evidence | {"asked_mib": request.gpu_memory_mib},
-        )
-    if not request.whole_gpus:
-        share_pct = request.share_milli / 10
-        return (
-            Constraint.GPU_SHARE,
-            f"Needs {request.gpus} GPU(s) with {share_pct:g} % free each on one host.",
-            evidence | {"asked_milli": request.share_milli},
-        )
-    return (
-        Constraint.GPU,
-        f"Needs {request.gpus} free GPU(s) on one host; at most {most_free} are free on one.",
-        evidence,
+    return sentences.gpus_short(
+        request,
+        free=most_free,
+        healthy=max(sum(gpu.health.takes_work for gpu in gpus) for gpus in of_model),
+        present=max(len(gpus) for gpus in of_model),
     )
