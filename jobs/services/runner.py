@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from django.conf import settings
@@ -27,25 +28,39 @@ from jobs.services.simulation_answers import simulation_execute
 
 logger = logging.getLogger(__name__)
 
+Rest = Callable[[int], bool]
 
-def run_pending(*, kind: Kind, clock: Clock) -> int:
+
+def _no_rest(_: int) -> bool:
+    """End as soon as nothing waits."""
+    return False
+
+
+def run_pending(*, kind: Kind, clock: Clock, rest: Rest = _no_rest) -> int:
     """Compute every run of a kind that waits; return how many. Where enough others do, none.
 
     Args:
         clock: Returns the present moment; a runner may be at work for a long time.
+        rest: Called when nothing waits, with how often in a row; waits a moment and returns
+            whether to look once more.
     """
     for number in range(PLACES[kind]):
         with suppress(storage.Busy), storage.locked(place_lock(kind, number), wait=False):
-            return _drain(kind, clock)
+            return _drain(kind, clock, rest)
     return 0
 
 
-def _drain(kind: Kind, clock: Clock) -> int:
+def _drain(kind: Kind, clock: Clock, rest: Rest) -> int:
     tried: set[int] = set()
+    rests = 0
     while True:
         run = ROWS[kind].objects.unfinished().exclude(pk__in=tried).first()
         if run is None:
-            return len(tried)
+            if not rest(rests):
+                return len(tried)
+            rests += 1
+            continue
+        rests = 0
         tried.add(run.pk)
         lock = storage.run_lock(str(run.public_id))
         with suppress(storage.Busy), storage.locked(lock, wait=False):

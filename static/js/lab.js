@@ -55,11 +55,11 @@ const charts = [
     const { x, best, mean } = film.curves();
     return {
       x: "number", xTitle: "seconds", stepped: false, limits: limits(),
-      traces: [{ name: "best", x, y: best }, { name: "mean of the particles", x, y: mean }],
+      traces: [{ name: "best", x, y: best }, { name: "particles, on average and finer", x, y: mean }],
     };
   }, () => {
     const { best, mean } = film.curves();
-    return [["best", figure(best.at(-1))], ["mean of the particles", figure(mean.at(-1))]];
+    return [["best", figure(best.at(-1))], ["particles, on average and finer", figure(mean.at(-1))]];
   }),
   chartCard(place, page.objective === "gpu" ? "Requests left out" : "Diversity", () => {
     const { x, diversity, leftOut } = film.curves();

@@ -123,3 +123,21 @@ def test_old_trials_go(student: User, now: datetime) -> None:
     assert PlacementRun.objects.exists()
     services.runs_sweep(now=now + TRIAL_AGE + timedelta(seconds=1))
     assert not PlacementRun.objects.exists()
+
+
+def test_a_runner_that_rests_takes_what_comes_meanwhile(student: User, now: datetime) -> None:
+    rested: list[int] = []
+
+    def rest(rests: int) -> bool:
+        rested.append(rests)
+        if len(rested) == 2:
+            file = problem()
+            question = PlacementQuestion(hosts=file, requests=file, seconds=0.1, name="late")
+            services.placement_create(owner=student, question=question, now=now)
+        return rests < 2
+
+    done = run_pending(kind=Kind.PLACEMENT, clock=lambda: now, rest=rest)
+
+    assert done == 1
+    assert PlacementRun.objects.get().state == RunState.DONE
+    assert rested == [0, 1, 0, 1, 2]
