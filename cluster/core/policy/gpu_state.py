@@ -229,7 +229,7 @@ class HealthMemory:
     Attributes:
         held: The faults that hold, with the words that they were found with.
         calm: For a fault that ends by itself: readings in a row without it.
-        boot: Of the machine, when the first sticky fault was found.
+        boot: Of the machine, when the newest sticky fault was seen.
         clean: Whole readings in a row since the machine was started again.
         throttle: The last votes, newest last.
         throttle_ended: When the hardware was last seen to stop slowing it down.
@@ -546,7 +546,10 @@ def _hold(
     for fault, text in seen.items():
         held[fault.value] = text
     sticky = any(FAULTS[Fault(name)].sticky for name in held)
-    boot = (memory.boot or observation.boot) if sticky else ""
+    # A start before the newest fault mends nothing of it.
+    seen_now = any(FAULTS[fault].sticky for fault in seen)
+    boot = (observation.boot or memory.boot) if seen_now else memory.boot
+    boot = boot if sticky else ""
     return replace(memory, held=held, calm=calm, boot=boot)
 
 

@@ -147,6 +147,17 @@ def test_a_restart_without_good_readings_lets_nothing_go(gpu: Gpu) -> None:
         assert gpu.see(reading).health is GpuHealth.QUARANTINED
 
 
+def test_a_fault_since_the_restart_is_not_let_go_by_it(gpu: Gpu) -> None:
+    gpu.see(LOST, times=2)
+    gpu.boot = "second"
+
+    gpu.see()
+    found = gpu.see(replace(FINE, xids=((1.0, 79),)), times=9)
+
+    assert found.health is GpuHealth.QUARANTINED
+    assert Fault.XID in faults(found)
+
+
 def test_an_operator_puts_a_gpu_back_and_a_fault_that_is_still_there_returns(gpu: Gpu) -> None:
     gpu.see(replace(FINE, xids=((1.0, 79),)))
     gpu.memory = cleared(gpu.memory)
