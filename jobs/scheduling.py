@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from django.db.models import Q
 from cluster import leases
 from cluster import selectors as cluster_selectors
 from cluster.core.placement.problem import Placer
+from cluster.core.policy.order import Ordering, in_order
+from cluster.core.policy.settings import DEFAULTS
 from cluster.core.resources import Deferral, Placement, ResourceRequest
 from cluster.errors import NoRoomError
 from jobs import explain
@@ -17,6 +20,7 @@ from jobs.errors import StaleTransitionError
 from jobs.models import Environment, Job
 from jobs.selectors import forecast
 from jobs.selectors.jobs import hosts_failed_on, request_of, runnable_hosts
+from jobs.selectors.usage import gpu_seconds_by_owner
 from jobs.services.attempts import announce_change, placement_apply
 
 logger = logging.getLogger(__name__)
@@ -26,6 +30,8 @@ _LEASE: Final = timedelta(seconds=20)
 MAX_QUEUE: Final = 5000
 #: How many at the head of the queue hear of every step they move up.
 _TOLD: Final = 50
+#: Jobs of many people wait in the order of their coming, not by their length.
+_AS_SUBMITTED: Final = replace(DEFAULTS, longest_first=False)
 #: A foretold start that moves by less is not told anew.
 _MOVED: Final = timedelta(seconds=30)
 _COLUMNS: Final = [
@@ -79,7 +85,22 @@ def schedule_pending(*, placer: Placer, holder: str, now: datetime) -> int:
 
 def _queue(*, now: datetime) -> list[Job]:
     due = Q(retry_at=None) | Q(retry_at__lte=now)
-    return list(Job.objects.in_queue_order().filter(due)[:MAX_QUEUE])
+    return _by_fair_share(list(Job.objects.in_queue_order().filter(due)[:MAX_QUEUE]), now=now)
+
+
+def _by_fair_share(queue: list[Job], *, now: datetime) -> list[Job]:
+    """Return the queue by priority, then by what each owner used of late, then as it came."""
+    if len({job.owner_id for job in queue}) < 2:
+        return queue
+    by_key = {str(job.public_id): job for job in queue}
+    ordering = Ordering(
+        now_s=now.timestamp(),
+        durations={},
+        used=gpu_seconds_by_owner(now=now),
+        settings=_AS_SUBMITTED,
+    )
+    waiting = [forecast.waiting_job(job, request_of(job)) for job in queue]
+    return [by_key[one.request.key] for one in in_order(waiting, ordering)]
 
 
 def _requests(queue: Sequence[Job]) -> list[ResourceRequest]:

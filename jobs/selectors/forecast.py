@@ -49,13 +49,13 @@ def start_columns(
     durations = {key: known.duration for key, known in expected.items()}
     start = now.timestamp()
     queue = Queue(
-        waiting=[_waiting(job, request) for job, request in waiting],
+        waiting=[waiting_job(job, request) for job, request in waiting],
         running=_running(running, now),
         snapshot=with_claims(snapshot, ((request, one.replicas) for request, one in placed)),
         now_s=start,
     )
     arrivals = Arrivals.seen(
-        [_waiting(job, request_of(job)) for job in _recent(now)], start, _RECENT.total_seconds()
+        [waiting_job(job, request_of(job)) for job in _recent(now)], start, _RECENT.total_seconds()
     )
     found = forecast_starts(queue, durations, seed=len(waiting), arrivals=arrivals)
     gpus = sum(max(1, len(host.gpus)) for host in snapshot.hosts)
@@ -80,7 +80,8 @@ def _advice(queue: Queue, key: str, durations: dict[str, Duration | None]) -> li
     ]
 
 
-def _waiting(job: Job, request: ResourceRequest) -> WaitingJob:
+def waiting_job(job: Job, request: ResourceRequest) -> WaitingJob:
+    """Return a job as the policies of the queue see it."""
     return WaitingJob(
         request=request,
         submitted_s=job.submitted_at.timestamp(),

@@ -13,6 +13,7 @@ from jobs import scheduling
 from jobs.lifecycle import JobStatus
 from jobs.models import Job, JobProfile
 from jobs.selectors.profiles import estimates
+from jobs.selectors.usage import gpu_seconds_by_owner
 from jobs.services.attempts import job_transition
 from jobs.services.profiles import profile_learn
 from monitoring.receivers import learn_profile
@@ -153,3 +154,30 @@ def test_the_api_tells_the_interval(client: Client, now: datetime) -> None:
     assert found["start_earliest"] < found["start_p50"] < found["start_p90"]
     assert found["position"] == 1
     assert found["alternatives"] == [] or "text" in found["alternatives"][0]
+
+
+def test_who_used_the_gpus_of_late_comes_after_who_did_not(now: datetime) -> None:
+    used = JobFactory(gpus=1, status=JobStatus.SUCCEEDED)
+    AttemptFactory(job=used, started_at=now - timedelta(hours=9), finished_at=now)
+    again = JobFactory(gpus=1, owner=used.owner, submitted_at=now - timedelta(hours=1))
+    first_time = JobFactory(gpus=1, submitted_at=now)
+    urgent = JobFactory(gpus=1, owner=used.owner, submitted_at=now, priority=1)
+    HostFactory()
+
+    schedule(now)
+
+    for job in (again, first_time, urgent):
+        job.refresh_from_db()
+    assert [job.pending_position for job in (urgent, first_time, again)] == [1, 2, 3]
+
+
+def test_use_is_forgotten_within_days(now: datetime) -> None:
+    long_ago, recent = JobFactory(gpus=2), JobFactory(gpus=2)
+    for job, days in ((long_ago, 6), (recent, 0)):
+        end = now - timedelta(days=days)
+        AttemptFactory(job=job, started_at=end - timedelta(hours=1), finished_at=end)
+
+    used = gpu_seconds_by_owner(now=now)
+
+    assert str(long_ago.owner_id) not in used
+    assert used[str(recent.owner_id)] == pytest.approx(7200, rel=0.05)
