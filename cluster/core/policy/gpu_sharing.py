@@ -390,7 +390,12 @@ class GpuStatePolicy:
         self.memory.profiled.add(sharer.kind)
         others = any(self._to_profile(self.facts(one.request.key).sharer) for one in queue.waiting)
         key = job.request.key
-        if self.settings.profile_requeue and others and key not in self.memory.requeued:
+        # What was done so far is lost: who is nearly through, or has hardly more to do, goes on.
+        long = self._left_s(job, queue.now_s, 0.5) > self.settings.profile_worth * (
+            queue.now_s - job.started_s
+        )
+        again = self.settings.profile_requeue and key not in self.memory.requeued
+        if others and long and again:
             self.memory.requeued.add(key)
             stop.append(key)
 

@@ -8,6 +8,9 @@ from cluster.core.policy.profiles import Duration
 from cluster.core.policy.queue import RunningJob, WaitingJob
 from cluster.core.policy.settings import DEFAULTS, PolicySettings
 
+#: Longer than any job: quick ones come before all long ones, the quickest first.
+_AFTER_ALL_S = 1e15
+
 
 @dataclass(slots=True)
 class UsageLedger:
@@ -81,11 +84,26 @@ def in_order(waiting: Sequence[WaitingJob], ordering: Ordering) -> list[WaitingJ
 
     First come all that are due, in the order of submission; then by priority, by fair share, and
     at last as the settings say: long jobs first, short ones first, or as they were submitted.
+    Before long ones come quick ones, as many as make up a small part of all work: that shortens
+    the mean turnaround and hardly lengthens the series.
     """
-    return sorted(waiting, key=lambda job: _key(job, ordering))
+    quick = _quick(waiting, ordering) if ordering.settings.longest_first else frozenset()
+    return sorted(waiting, key=lambda job: _key(job, ordering, quick=job.request.key in quick))
 
 
-def _key(job: WaitingJob, ordering: Ordering) -> tuple[float, ...]:
+def _quick(waiting: Sequence[WaitingJob], ordering: Ordering) -> frozenset[str]:
+    lengths = sorted((ordering.median_s(job), job.request.key) for job in waiting)
+    left_s = ordering.settings.quick_part * sum(length for length, _ in lengths)
+    found = []
+    for length, key in lengths:
+        left_s -= length
+        if left_s < 0:
+            break
+        found.append(key)
+    return frozenset(found)
+
+
+def _key(job: WaitingJob, ordering: Ordering, *, quick: bool) -> tuple[float, ...]:
     if ordering.due(job):
         return (0, job.submitted_s)
     settings = ordering.settings
@@ -95,5 +113,5 @@ def _key(job: WaitingJob, ordering: Ordering) -> tuple[float, ...]:
         waited_s = ordering.now_s - job.submitted_s
         length = ordering.median_s(job) * gpus / (1.0 + waited_s / settings.age_s)
     elif settings.longest_first:
-        length = -ordering.median_s(job)
+        length = ordering.median_s(job) - _AFTER_ALL_S if quick else -ordering.median_s(job)
     return (1, -job.priority, ordering.share(job.owner), length, job.submitted_s)

@@ -23,11 +23,14 @@ class PolicySettings:
         profile_s: How long a job of a new kind runs alone, warm-up included, before it may share.
         profile_requeue: Whether such a job is put back into the queue then, if others wait that
             must be profiled too. It starts anew, and is never put back a second time.
+        profile_worth: Only a job with so many times the profiling time left is put back.
         shrink_runs: A key's own mean counts as much as its parents' after so many runs.
         shrink_pairs: A pair's own mean counts as much as its kinds' effects after so many.
         duration_sigma: Spread of the logarithm of durations where too few runs are known.
         longest_first: Whether, within priority and fair share, long jobs come first, so that a
             series ends early; otherwise the order is that of submission.
+        quick_part: The quickest jobs that together make up so large a part of the waiting work
+            come before the long ones.
         shortest_first: Whether short jobs come first, aged by their wait, so that the mean
             turnaround is short.
         age_s: A wait of so many seconds halves the key of a short job's order.
@@ -50,20 +53,22 @@ class PolicySettings:
     reserve_part: float = 0.05
     speed_base: float = 0.985
     speed_slope: float = 0.371
-    speed_least: float = 0.71
-    speed_undo: float = 0.67
+    speed_least: float = 0.72
+    speed_undo: float = 0.68
     measure_after_s: float = 60.0
     barred_s: float = 86_400.0
     profile_s: float = 180.0
     profile_requeue: bool = True
+    profile_worth: float = 1.0
     shrink_runs: float = 3.0
     shrink_pairs: float = 1.5
     duration_sigma: float = 0.8
     longest_first: bool = True
+    quick_part: float = 0.005
     shortest_first: bool = False
     age_s: float = 600.0
     price_pairs: bool = True
-    length_weight: float = 0.3
+    length_weight: float = 0.5
     usage_half_life_s: float = 86_400.0
     due_s: float = 43_200.0
     due_durations: float = 4.0
