@@ -25,7 +25,7 @@ from jobs.selectors.jobs import request_of
 from jobs.selectors.profiles import estimates
 
 #: For so many at the head of the queue it is worked out what would start them sooner.
-_ADVISED: Final = 20
+_ADVISED: Final = 10
 #: On large clusters for fewer: so many jobs times GPUs are looked at in a pass.
 _ADVICE_WORK: Final = 2000
 _RECENT: Final = timedelta(hours=6)

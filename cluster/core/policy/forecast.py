@@ -28,7 +28,7 @@ MOST_JOBS: Final = 300
 _MOST_ARRIVALS: Final = 60
 _SAMPLES_MOST: Final = 40
 _SAMPLES_LEAST: Final = 10
-_EVENTS: Final = 6000
+_EVENTS: Final = 3000
 #: An alternative is told if it starts so much sooner: a part of the wait, and seconds.
 _SOONER_PART: Final = 0.2
 _SOONER_S: Final = 60.0

@@ -156,6 +156,26 @@ def test_the_api_tells_the_interval(client: Client, now: datetime) -> None:
     assert found["alternatives"] == [] or "text" in found["alternatives"][0]
 
 
+def test_the_page_tells_the_interval_and_what_would_start_it_sooner(
+    client: Client, now: datetime
+) -> None:
+    host = HostFactory(cpu_millis=16_000)
+    GpuFactory(host=host)
+    GpuFactory(host=host)
+    JobFactory(gpus=1, submitted_at=now)
+    waits = JobFactory(gpus=2, submitted_at=now + timedelta(seconds=1))
+    schedule(now)
+    client.force_login(waits.owner)
+
+    page = client.get(f"/jobs/{waits.public_id}/").content.decode()
+    row = client.get("/jobs/").content.decode()
+
+    assert "It would start sooner:" in page
+    assert "with 1 GPU instead of 2 at once" in page
+    assert "<li>starts " in page
+    assert "no. 1, " in row
+
+
 def test_who_used_the_gpus_of_late_comes_after_who_did_not(now: datetime) -> None:
     used = JobFactory(gpus=1, status=JobStatus.SUCCEEDED)
     AttemptFactory(job=used, started_at=now - timedelta(hours=9), finished_at=now)
