@@ -1,5 +1,6 @@
 """What a person asks of the simulator or the placement lab; pages and REST both fill these."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -21,12 +22,27 @@ METHODS: Final = {
 }
 
 
+#: What no database keeps in a text: null characters and halves of pairs, also as JSON spells them.
+_UNKEEPABLE: Final = re.compile(r"[\x00\ud800-\udfff]|\\u0000|\\u[dD][89a-fA-F]")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
     """A file that somebody sent, as text."""
 
     name: str
     text: str
+
+    @property
+    def problem(self) -> str:
+        """Return in one line why it is not even looked at; empty where nothing is wrong."""
+        if len(self.text) > MAX_FILE_BYTES:
+            return f"{self.name} is larger than {MAX_FILE_BYTES >> 20} MiB; split it."
+        found = _UNKEEPABLE.search(self.text)
+        if found is None:
+            return ""
+        row = self.text.count("\n", 0, found.start())
+        return f"{self.name}, row {row}: holds a character that no text has ({found[0]!r})."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

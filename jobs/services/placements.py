@@ -12,7 +12,7 @@ from cluster.core.resources import ClusterSnapshot, ResourceRequest
 from jobs import dispatch
 from jobs.errors import InvalidInputError
 from jobs.models import PlacementRun
-from jobs.question import MAX_FILE_BYTES, MAX_SEARCH_S, METHODS, PlacementQuestion, TextFile
+from jobs.question import MAX_SEARCH_S, METHODS, PlacementQuestion, TextFile
 from jobs.services.runs import refuse_too_many
 
 #: A lab looks at problems that a person can look at.
@@ -72,8 +72,8 @@ def problem_of(
         InvalidInputError: If one is too large, or something in it is wrong.
     """
     for field, file in (("hosts", hosts), ("requests", requests)):
-        if len(file.text) > MAX_FILE_BYTES:
-            raise InvalidInputError({field: [f"{file.name} is too large for the lab."]})
+        if file.problem:
+            raise InvalidInputError({field: [file.problem]})
     try:
         found = problem_from_texts(
             hosts=hosts.text,

@@ -20,7 +20,6 @@ from jobs.errors import InvalidInputError, NotFoundError
 from jobs.models import SimulationRun
 from jobs.models.ownership import sees_all
 from jobs.question import (
-    MAX_FILE_BYTES,
     MAX_POLICIES,
     HostsAdded,
     Recorded,
@@ -125,7 +124,7 @@ def _hosts(owner: Any, hosts: TextFile | UUID | None, *, now: datetime) -> list[
         return list(simulation_get(user=owner, public_id=hosts).hosts)
     if hosts is None:
         return hosts_of(cluster_selectors.cluster_snapshot(now=now))
-    _refuse_large(hosts, "hosts")
+    _refuse_unreadable(hosts, "hosts")
     try:
         return hosts_of(hosts_from_text(hosts.text, hosts.name))
     except FileProblem as problem:
@@ -177,7 +176,7 @@ def _workload(owner: Any, workload: TextFile | Recorded | UUID) -> _Given:
                  if key in other.source}  # fmt: skip
         return _Given(text=other.workload, file=facts.get("file", "workload"), facts=facts)
     if isinstance(workload, TextFile):
-        _refuse_large(workload, "workload")
+        _refuse_unreadable(workload, "workload")
         return _Given(
             text=workload.text,
             file=workload.name,
@@ -218,10 +217,9 @@ def _read(given: _Given, hosts: Sequence[Mapping[str, Any]]) -> Workload:
     return workload
 
 
-def _refuse_large(file: TextFile, field: str) -> None:
-    if len(file.text) > MAX_FILE_BYTES:
-        most = MAX_FILE_BYTES >> 20
-        raise InvalidInputError({field: [f"{file.name} is larger than {most} MiB; split it."]})
+def _refuse_unreadable(file: TextFile, field: str) -> None:
+    if file.problem:
+        raise InvalidInputError({field: [file.problem]})
 
 
 def _words_of_hosts(hosts: TextFile | UUID | None) -> str:

@@ -87,6 +87,7 @@ def test_what_fits_nowhere_is_left_out_with_a_reason(student: User, now: datetim
         ({"seconds": 60}, "seconds", "from 0.1 to 10"),
         ({"method": "magic"}, "method", "full"),
         ({"requests": TextFile(name="p.csv", text="name\n")}, "requests", "p.csv, row 0"),
+        ({"hosts": TextFile(name="n.json", text='{"a": "\\u0000"}')}, "hosts", "no text has"),
         ({"hosts": TextFile(name="n.csv", text="")}, "hosts", "n.csv: the file is empty"),
         (
             {"requests": TextFile(name="p.csv", text=f"{COLUMNS}\na,-1,1,0,0\n")},

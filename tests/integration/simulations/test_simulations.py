@@ -115,6 +115,8 @@ def test_a_student_cannot_ask(student: User, now: datetime) -> None:
         ("id,submitted_s,duration_s\na,0,ten\n", "jobs.csv, row 1, column duration_s: expected"),
         ("id,submitted_s\na,0\n", "jobs.csv, row 0"),
         ("", "jobs.csv: the file is empty"),
+        ("id,submitted_s,duration_s\na\x00,0,1\n", "jobs.csv, row 1: holds a character"),
+        ('{"jobs": [{"id": "\\ud800"}]}', "jobs.csv, row 0: holds a character"),
     ],
 )  # fmt: skip
 def test_a_bad_workload_says_where_in_one_line(
