@@ -64,7 +64,7 @@ class PolicySettings:
     shrink_pairs: float = 1.5
     duration_sigma: float = 0.8
     longest_first: bool = True
-    quick_part: float = 0.005
+    quick_part: float = 0.001
     shortest_first: bool = False
     age_s: float = 600.0
     price_pairs: bool = True
