@@ -123,6 +123,10 @@ def gpu_findings(gpu: Gpu, *, now: datetime) -> list[dict[str, str]]:
     elif health is GpuHealth.STALE and gpu.health != GpuHealth.STALE:
         advice = FAULTS[Fault.SILENT].advice
         found.insert(0, {"fault": "silent", "health": health.value, "text": text, "advice": advice})
+    elif not found and not health.takes_work:
+        # Noted by whoever set it, without the fault: an upgrade, or a hand in the database.
+        advice = "Look at the GPU and its driver on the host; put it back when it is well."
+        found.append({"fault": "noted", "health": health.value, "text": text, "advice": advice})
     return found
 
 
