@@ -10,7 +10,7 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import IsAdminUser
-from rest_framework.renderers import BaseRenderer
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -68,6 +68,13 @@ class PrometheusView(APIView):
 
     permission_classes = [IsAdminUser]
     renderer_classes = [ExpositionRenderer]
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Return an error in the shape that all errors have, as JSON."""
+        response = super().handle_exception(exc)
+        self.request.accepted_renderer = JSONRenderer()
+        self.request.accepted_media_type = JSONRenderer.media_type
+        return response
 
     @extend_schema(
         tags=["cluster"],
