@@ -268,7 +268,8 @@ def test_a_queue_costs_a_pass_no_query_for_each_job(
 
     more = queries_of_a_pass(now, django_assert_max_num_queries(40))
 
-    assert more <= few
+    # What changed is written some ninety jobs at a time: the most that SQLite takes at once.
+    assert more <= few + 200 // 90 + 1
 
 
 def test_a_pass_over_an_unchanged_queue_writes_nothing(
