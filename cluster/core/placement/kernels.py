@@ -878,17 +878,19 @@ def weigh(
     """
     for host in range(len(solution.cpu)):
         before = solution.slots[host]
-        wasted = fragment(
-            solution.cpu[host],
-            solution.memory[host],
-            solution.share,
-            solution.gpu_memory,
-            host,
-            hosts.model,
-            host,
-            classes,
-            terms.likely,
-        )
+        wasted = 0.0
+        if terms.fragmentation > 0.0:
+            wasted = fragment(
+                solution.cpu[host],
+                solution.memory[host],
+                solution.share,
+                solution.gpu_memory,
+                host,
+                hosts.model,
+                host,
+                classes,
+                terms.likely,
+            )
         away = imbalance(
             solution.cpu[host],
             solution.memory[host],
@@ -908,8 +910,9 @@ def weigh(
             free += max(solution.share[host, gpu], 0)
         left = cpu / max(hosts.total[host, 0], 1) + memory / max(hosts.total[host, 1], 1)
         left += free / max(hosts.total[host, 2], 1)
-        parts[host, 0] = terms.fragmentation * (
-            fragment(
+        parts[host, 0] = 0.0
+        if terms.fragmentation > 0.0:
+            after = fragment(
                 cpu,
                 memory,
                 solution.share,
@@ -920,8 +923,7 @@ def weigh(
                 classes,
                 terms.likely,
             )
-            - wasted
-        )
+            parts[host, 0] = terms.fragmentation * (after - wasted)
         parts[host, 1] = terms.balance * (
             imbalance(cpu, memory, solution.share, host, hosts.total, host, terms.target) - away
         )
