@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django import template
+from django.template import Library
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from jobs.lifecycle import VERDICTS, JobStatus, Reason
 from jobs.models import Job
 
-register = template.Library()
+register = Library()
 
 _MIB_PER_GIB: Final = 1024
 _UNKNOWN: Final = "\N{EN DASH}"

@@ -47,12 +47,12 @@ from django.utils import timezone
 from cluster import services as cluster_services
 from cluster.models import Gpu
 from jobs.models import Environment
-from jobs.services.library import library_load
+from jobs.services.shipped import shipped_load
 from portal.models import User
 now = timezone.now()
 host = cluster_services.host_create(name="this-machine", url="process://local")
 cluster_services.host_test(host_id=host.pk, now=now)
-library_load()
+shipped_load()
 Environment.objects.create(slug="plain", name="Plain Python", python={python!r}, position=1)
 User.objects.create_user("ada", "ada@example.org", {password!r})
 User.objects.create_user("eve", "eve@example.org", {password!r}, storage_quota_mib=1)

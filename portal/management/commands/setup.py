@@ -17,7 +17,7 @@ from cluster.probe.simulated import PROFILES, tidy
 from jobs import services as job_services
 from jobs.errors import JobsError
 from jobs.models import Dataset, Job
-from jobs.services.library import LIBRARY, library_load
+from jobs.services.shipped import LIBRARY, shipped_load
 from portal import example
 from portal.models import Role, User
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         admin = self._account("admin", Role.ADMIN)
         student = self._account("student", Role.STUDENT)
         self._host(options["runtime"])
-        library_load()
+        shipped_load()
         # The first time after an installation or an upgrade this compiles, half a minute.
         warm_up()
         for name, description in _SAMPLES.items():

@@ -15,7 +15,7 @@ from cluster.models import Host, HostConnection
 from jobs import selectors
 from jobs.lifecycle import JobStatus
 from jobs.models import Dataset, DatasetVersion, Environment, Job, JobTemplate
-from jobs.services import library
+from jobs.services import shipped
 from portal.models import User
 
 pytestmark = pytest.mark.django_db
@@ -96,7 +96,7 @@ def test_an_engine_that_does_not_answer_is_said_in_words(
 
 class TestLibrary:
     def shelf(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-        monkeypatch.setattr(library, "LIBRARY", tmp_path)
+        monkeypatch.setattr(shipped, "LIBRARY", tmp_path)
         (tmp_path / "library.toml").write_text(
             '[[environments]]\nslug = "plain"\nname = "Plain"\n'
             '[[templates]]\nslug = "one"\ntitle = "One"\nfile = "one.py"\nenvironment = "plain"\n'
@@ -107,11 +107,11 @@ class TestLibrary:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.shelf(tmp_path, monkeypatch, "print(1)\n")
-        assert library.library_load() == 2
-        assert library.library_load() == 0
+        assert shipped.shipped_load() == 2
+        assert shipped.shipped_load() == 0
 
         self.shelf(tmp_path, monkeypatch, "print(2)\n")
-        assert library.library_load() == 1
+        assert shipped.shipped_load() == 1
 
         assert JobTemplate.objects.get(slug="one").script == "print(2)\n"
 
@@ -119,11 +119,11 @@ class TestLibrary:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.shelf(tmp_path, monkeypatch, "print(1)\n")
-        library.library_load()
+        shipped.shipped_load()
         JobTemplate.objects.filter(slug="one").update(script="print('ours')\n")
 
         self.shelf(tmp_path, monkeypatch, "print(2)\n")
-        assert library.library_load() == 0
+        assert shipped.shipped_load() == 0
 
         assert JobTemplate.objects.get(slug="one").script == "print('ours')\n"
 
@@ -133,7 +133,7 @@ class TestLibrary:
         Environment.objects.create(slug="plain", name="Ours")
         self.shelf(tmp_path, monkeypatch, "print(1)\n")
 
-        library.library_load()
+        shipped.shipped_load()
 
         assert Environment.objects.get(slug="plain").name == "Ours"
 

@@ -15,7 +15,7 @@ _M = TypeVar("_M", bound=models.Model)
 
 
 @transaction.atomic
-def library_load() -> int:
+def shipped_load() -> int:
     """Bring the rows up to the files; return how many were made or changed.
 
     What an admin has changed in a row stays as it is.
