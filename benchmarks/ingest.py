@@ -79,7 +79,7 @@ class Cluster:
 
     def __init__(self, hosts: int, *, seed: int) -> None:
         self.names = [f"bench-{number}" for number in range(hosts)]
-        self.chance = random.Random(seed)  # noqa: S311 - the same load each time
+        self.chance = random.Random(seed)  # noqa: S311 - no secret: the same load each time
         self.now = datetime.now(tz=UTC).replace(microsecond=0)
         # Making lines is no part of what is measured: a few are made, and only marked anew.
         self._lines = [self._line() for _ in range(50)]
@@ -217,11 +217,11 @@ def roll_up(cluster: Cluster) -> dict[str, Any]:
     from monitoring import retention
 
     now = cluster.now - timedelta(seconds=2 * _ROLL_UP_S)
-    start = retention._floor(now, _ROLL_UP_S)  # noqa: SLF001 - the very step that is measured
+    start = retention.stretch_start(now, _ROLL_UP_S)
     subjects = [f"gpu:GPU-{name}-{n}" for name in cluster.names[:100] for n in range(GPUS)]
     began = time.perf_counter()
     for first in range(0, len(subjects), 100):
-        retention._roll_up(subjects[first : first + 100], 1, 10, start, _ROLL_UP_S)  # noqa: SLF001
+        retention.subjects_roll_up(subjects[first : first + 100], 1, 10, start, _ROLL_UP_S)
     took = (time.perf_counter() - began) * len(cluster.names) * (GPUS + 1) / len(subjects)
     return {"roll_up_all_s": round(took, 1), "roll_up_cores": round(took / _ROLL_UP_S, 3)}
 
@@ -240,7 +240,7 @@ def ask_for_charts(cluster: Cluster, count: int) -> dict[str, Any]:
     stop = threading.Event()
     beside = threading.Thread(target=_beside, args=(cluster, stop), daemon=True)
     beside.start()
-    chance = random.Random(3)  # noqa: S311 - as above
+    chance = random.Random(3)  # noqa: S311 - no secret: equal runs ask alike
     times: list[float] = []
     for _ in range(count):
         name = chance.choice(cluster.names)
@@ -291,7 +291,7 @@ def month(cluster: Cluster) -> dict[str, Any]:
     SampleBlock.objects.filter(resolution_s=60).delete()
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE month_only (LIKE monitoring_sampleblock INCLUDING ALL)")
-    chance = random.Random(5)  # noqa: S311 - as above
+    chance = random.Random(5)  # noqa: S311 - no secret: equal runs ask alike
     blocks = []
     for number in range(_MONTH_HOSTS):
         for subject in [f"host:{number}", *(f"gpu:GPU-{number}-{n}" for n in range(GPUS))]:

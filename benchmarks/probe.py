@@ -63,7 +63,7 @@ def measure(name: str, *, seconds: float) -> dict[str, float]:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "compiled")
         command = [sys.executable, "-m", "cluster.probe", "--docker"]
-        with subprocess.Popen(  # noqa: S603 - our own program
+        with subprocess.Popen(  # noqa: S603 - our own program, no argument from outside
             command, stdout=subprocess.PIPE, env=environment
         ) as probe:
             try:

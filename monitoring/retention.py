@@ -30,7 +30,7 @@ def roll_up_samples(*, now: datetime, seconds: float = 15.0) -> int:
     for coarser, (finer, window_s) in ROLL_UPS.items():
         for start in _windows(finer, window_s, now=now):
             for subjects in _unmade(finer, coarser, start, window_s):
-                made += _roll_up(subjects, finer, coarser, start, window_s)
+                made += subjects_roll_up(subjects, finer, coarser, start, window_s)
                 if time.monotonic() > until:
                     return made
     for resolution, kept_s in RETENTION.items():
@@ -44,7 +44,7 @@ def _windows(finer: int, window_s: int, *, now: datetime) -> Iterator[datetime]:
     if oldest is None:
         return
     window = timedelta(seconds=window_s)
-    start = _floor(max(oldest, now - timedelta(seconds=RETENTION[finer])), window_s)
+    start = stretch_start(max(oldest, now - timedelta(seconds=RETENTION[finer])), window_s)
     while start + window + _LATE <= now:
         yield start
         start += window
@@ -63,9 +63,16 @@ def _unmade(finer: int, coarser: int, start: datetime, window_s: int) -> Iterato
         yield subjects[first : first + _SUBJECTS]
 
 
-def _roll_up(
+def subjects_roll_up(
     subjects: Sequence[str], finer: int, coarser: int, start: datetime, window_s: int
 ) -> int:
+    """Make the means of one stretch for some subjects; return how many blocks they took.
+
+    Args:
+        subjects: Whose samples.
+        finer, coarser: Resolutions in seconds: of what is there, of what is made.
+        start, window_s: The stretch; see :func:`stretch_start`.
+    """
     end = start + timedelta(seconds=window_s)
     rows = SampleBlock.objects.filter(
         subject__in=subjects,
@@ -90,7 +97,8 @@ def _roll_up(
     return len(blocks)
 
 
-def _floor(at: datetime, seconds: int) -> datetime:
+def stretch_start(at: datetime, seconds: int) -> datetime:
+    """Return when the stretch of so many seconds began in which a moment lies."""
     return datetime.fromtimestamp(int(at.timestamp()) // seconds * seconds, tz=UTC)
 
 
