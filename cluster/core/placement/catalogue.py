@@ -74,9 +74,10 @@ def _from_file(name: str) -> Placer:
     try:
         spec.loader.exec_module(module)
         found: Any = getattr(module, class_name)()
-    except Exception as error:
+    except Exception as error:  # somebody's own program may fail in any way
         raise BadProblemError(
-            f"{class_name} of {path} cannot be made: {type(error).__name__}: {error}"
+            f"{class_name} of {path} cannot be made: {type(error).__name__}: "
+            + " ".join(str(error).split())
         ) from error
     if not callable(getattr(found, "place", None)):
         raise BadProblemError(f"{class_name} of {path} has no place(requests, snapshot)")

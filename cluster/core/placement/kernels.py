@@ -165,6 +165,32 @@ def put(
 
 
 @compiled
+def occupy(host: int, class_: int, mask: int, classes: ClassArrays, solution: Solution) -> None:
+    """Put one replica on a host and the GPUs of ``mask``, which must have room."""
+    solution.cpu[host] -= classes.cpu[class_]
+    solution.memory[host] -= classes.memory[class_]
+    take(
+        classes.share[class_],
+        classes.gpu_memory[class_],
+        mask,
+        1,
+        solution.share,
+        solution.gpu_memory,
+        host,
+    )
+    solution.slots[host] = put(
+        solution.slot_class,
+        solution.slot_mask,
+        solution.slot_count,
+        host,
+        solution.slots[host],
+        class_,
+        mask,
+        1,
+    )
+
+
+@compiled
 def place_one(
     host: int, class_: int, hosts: HostArrays, classes: ClassArrays, solution: Solution
 ) -> int:
@@ -189,27 +215,7 @@ def place_one(
             host,
         )
     if mask >= 0:
-        solution.cpu[host] -= classes.cpu[class_]
-        solution.memory[host] -= classes.memory[class_]
-        take(
-            classes.share[class_],
-            classes.gpu_memory[class_],
-            mask,
-            1,
-            solution.share,
-            solution.gpu_memory,
-            host,
-        )
-        solution.slots[host] = put(
-            solution.slot_class,
-            solution.slot_mask,
-            solution.slot_count,
-            host,
-            solution.slots[host],
-            class_,
-            mask,
-            1,
-        )
+        occupy(host, class_, mask, classes, solution)
     return mask
 
 
@@ -991,27 +997,7 @@ def replay(
             host = place_host[place]
             if host < 0:
                 continue
-            solution.cpu[host] -= classes.cpu[class_]
-            solution.memory[host] -= classes.memory[class_]
-            take(
-                classes.share[class_],
-                classes.gpu_memory[class_],
-                place_mask[place],
-                1,
-                solution.share,
-                solution.gpu_memory,
-                host,
-            )
-            solution.slots[host] = put(
-                solution.slot_class,
-                solution.slot_mask,
-                solution.slot_count,
-                host,
-                solution.slots[host],
-                class_,
-                place_mask[place],
-                1,
-            )
+            occupy(host, class_, place_mask[place], classes, solution)
             solution.unplaced[class_] -= 1
 
 
