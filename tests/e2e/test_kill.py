@@ -293,7 +293,7 @@ def check(portal: Portal, job: str) -> None:
     assert found["status"] == "succeeded", (found, events, portal.words())
     assert portal.log(job) == [f"line {number:04}" for number in range(LINES)], portal.words()
     attempts = sorted((portal.state / "attempts" / job).glob("a*"))
-    assert [path.name for path in attempts] == ["a1"]
+    assert [path.name for path in attempts] == ["a1"], (events, portal.words())
     starts = (attempts[0] / "r0" / "starts.txt").read_text().splitlines()
     assert len(starts) == 1
 
